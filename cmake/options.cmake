@@ -1,0 +1,19 @@
+# Compiler options of every target. CPU extensions are chosen at run time by functions with a target attribute, so the
+# build stays at the base instruction set of the architecture.
+add_compile_options(-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wold-style-cast -Wcast-qual)
+if(KVERN_WERROR)
+  add_compile_options(-Werror)
+endif()
+if(KVERN_SANITIZE)
+  add_compile_options(-fsanitize=${KVERN_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${KVERN_SANITIZE})
+endif()
+
+find_program(KVERN_CCACHE ccache)
+if(KVERN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${KVERN_CCACHE})
+endif()
+find_program(KVERN_MOLD mold)
+if(KVERN_MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()

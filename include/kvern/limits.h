@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every limit of Kvern with its name and default, in one place. Units stand in the names.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace kvern::limits {
+
+using std::chrono::milliseconds;
+
+inline constexpr std::size_t page_bytes = 4096;  // alignment of leases, slices and direct I/O
+
+// Memory (design: memory).
+inline constexpr std::size_t registration_bytes_max = (std::size_t{4} << 30) - (std::size_t{64} << 10);
+inline constexpr std::size_t uring_buffer_bytes_max = std::size_t{1} << 30;  // the kernel's limit for one fixed buffer
+inline constexpr double quarantine_fraction_max = 0.25;  // of a region; beyond it no new loads
+
+// Store (design: store).
+inline constexpr std::size_t key_bytes_max = 1024;
+inline constexpr std::size_t key_component_bytes_max = 255;
+inline constexpr std::size_t metadata_bytes_max = 8192;
+inline constexpr std::size_t list_entries_max = 1000;
+inline constexpr std::size_t queued_ops_max = 65536;  // per store; beyond it an operation is busy
+inline constexpr std::size_t open_uploads_max = 1024;
+inline constexpr unsigned file_depth_default = 16;        // reads in flight per file store
+inline constexpr unsigned file_depth_max = 256;
+inline constexpr std::size_t file_piece_bytes = std::size_t{1} << 20;  // one system call moves at most this
+inline constexpr unsigned file_threads_default = 8;       // pool of the file engine: writes, stats, buffered I/O
+inline constexpr milliseconds temporary_age_max{60 * 60 * 1000};  // older left-over temporaries are removed
+inline constexpr milliseconds close_wait{5000};           // how long closing a store waits for what is in flight
+inline constexpr std::size_t mem_store_bytes_default = std::size_t{256} << 20;
+
+// Cache (design: cache).
+inline constexpr std::size_t chunk_bytes_target = std::size_t{16} << 20;  // of the whole model's KV
+inline constexpr std::uint32_t chunk_tokens_min = 256;
+inline constexpr std::uint32_t chunk_tokens_max = 1024;
+inline constexpr std::size_t hash_bytes_max = 64;
+inline constexpr std::uint32_t slices_max = 65536;
+inline constexpr std::size_t header_bytes_max = std::size_t{1} << 22;
+inline constexpr std::size_t identity_bytes_max = std::size_t{1} << 20;
+inline constexpr std::size_t fingerprint_sample_bytes = 64 << 10;      // one sample of a weights file
+inline constexpr std::size_t fingerprint_samples_bytes_max = 4 << 20;  // all samples together
+inline constexpr std::size_t presence_entries_max = 1 << 20;
+inline constexpr milliseconds presence_positive_ttl{30000};
+inline constexpr milliseconds presence_negative_ttl{200};
+inline constexpr milliseconds presence_failed_ttl{30000};  // a key whose load failed
+
+// Engine (design: engine halves); most are defaults of options.
+inline constexpr std::size_t staging_mib_default = 1024;
+inline constexpr std::uint32_t lookup_wait_us_default = 500;
+inline constexpr std::uint32_t lookup_deadline_ms_default = 50;
+inline constexpr std::uint32_t load_stall_ms_default = 2000;
+inline constexpr std::size_t lookup_first_chunks = 64;  // asked alone first: most misses end here
+inline constexpr double store_staging_fraction_max = 0.5;  // stores may hold this part of staging, loads the rest
+inline constexpr unsigned breaker_failures = 3;            // in a row, then the store is left alone ...
+inline constexpr milliseconds breaker_open{5000};          // ... for this long, then one probe
+
+}  // namespace kvern::limits

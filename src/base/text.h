@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small text tools: hex, URL escapes, sizes, and "did you mean". Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "kvern/result.h"
+
+namespace kvern {
+
+std::string to_hex(std::span<const std::uint8_t> bytes);       // lower case
+std::string to_hex(std::string_view bytes);                    // the bytes of a string
+std::optional<std::string> from_hex(std::string_view text);    // bytes; nothing if odd or not hex
+
+// %XX escapes: every byte except A-Z a-z 0-9 - . _ ~ and '/' is escaped.
+std::string url_escape(std::string_view bytes);
+Result<std::string> url_unescape(std::string_view text);  // error names the position of a broken escape
+
+// "64KiB", "1MiB", "2GiB", "1TiB", "4096" -> bytes. Only these suffixes (powers of two).
+Result<std::uint64_t> parse_size(std::string_view text);
+std::string format_size(std::uint64_t size_bytes);  // "16 MiB", "1.5 GiB", "300 B"
+
+// The candidate nearest to `word` by edit distance, if it is near enough to be meant.
+std::optional<std::string_view> nearest(std::string_view word, std::span<const std::string_view> candidates);
+// " (did you mean 'depth'?)", or " (known: a, b, c)".
+std::string suggestion(std::string_view word, std::span<const std::string_view> candidates);
+
+}  // namespace kvern
