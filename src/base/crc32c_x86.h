@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small loads for the x86-64 kernels of CRC32C. Inside base/ only. Pure functions, any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace kvern::crc {
+
+// Eight bytes, any alignment.
+inline std::uint64_t load8(const std::byte* data) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, data, sizeof word);
+    return word;
+}
+
+}  // namespace kvern::crc

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <vector>
+
+namespace kvern {
+namespace {
+
+constexpr std::string_view digits_lower = "0123456789abcdef";
+constexpr std::string_view digits_upper = "0123456789ABCDEF";
+
+std::optional<unsigned> hex_value(char c) {
+    if (c >= '0' && c <= '9') return static_cast<unsigned>(c - '0');
+    if (c >= 'a' && c <= 'f') return static_cast<unsigned>(c - 'a' + 10);
+    if (c >= 'A' && c <= 'F') return static_cast<unsigned>(c - 'A' + 10);
+    return std::nullopt;
+}
+
+std::optional<char> hex_byte(std::string_view two) {
+    if (two.size() != 2) return std::nullopt;
+    const auto high = hex_value(two[0]);
+    const auto low = hex_value(two[1]);
+    if (!high || !low) return std::nullopt;
+    return static_cast<char>(*high << 4 | *low);
+}
+
+bool stays_in_url(char c) {
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
+           c == '_' || c == '~' || c == '/';
+}
+
+struct Unit {
+    std::string_view suffix;
+    unsigned shift;
+};
+constexpr std::array<Unit, 4> units{{{"TiB", 40}, {"GiB", 30}, {"MiB", 20}, {"KiB", 10}}};
+
+// Edit distance with swaps of neighbours (optimal string alignment). Words here are option names: tens of bytes.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+    std::vector<std::vector<std::size_t>> cost(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+    for (std::size_t i = 0; i <= a.size(); ++i) {
+        for (std::size_t j = 0; j <= b.size(); ++j) {
+            if (i == 0 || j == 0) {
+                cost[i][j] = i + j;
+                continue;
+            }
+            const std::size_t change = a[i - 1] == b[j - 1] ? 0 : 1;
+            cost[i][j] = std::min({cost[i - 1][j] + 1, cost[i][j - 1] + 1, cost[i - 1][j - 1] + change});
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+                cost[i][j] = std::min(cost[i][j], cost[i - 2][j - 2] + 1);
+            }
+        }
+    }
+    return cost[a.size()][b.size()];
+}
+
+constexpr std::size_t comparable_bytes_max = 64;  // longer words are no typing errors, and would cost n * m
+
+}  // namespace
+
+std::string to_hex(std::span<const std::uint8_t> bytes) {
+    std::string text;
+    text.reserve(bytes.size() * 2);
+    for (const std::uint8_t byte : bytes) {
+        text += digits_lower[byte >> 4];
+        text += digits_lower[byte & 15];
+    }
+    return text;
+}
+
+std::string to_hex(std::string_view bytes) {
+    std::string text;
+    text.reserve(bytes.size() * 2);
+    for (const char c : bytes) {
+        const auto byte = static_cast<unsigned char>(c);
+        text += digits_lower[byte >> 4];
+        text += digits_lower[byte & 15];
+    }
+    return text;
+}
+
+std::optional<std::string> from_hex(std::string_view text) {
+    if (text.size() % 2 != 0) return std::nullopt;
+    std::string bytes;
+    bytes.reserve(text.size() / 2);
+    for (std::size_t i = 0; i < text.size(); i += 2) {
+        const auto byte = hex_byte(text.substr(i, 2));
+        if (!byte) return std::nullopt;
+        bytes += *byte;
+    }
+    return bytes;
+}
+
+std::string url_escape(std::string_view bytes) {
+    std::string text;
+    text.reserve(bytes.size());
+    for (const char c : bytes) {
+        if (stays_in_url(c)) {
+            text += c;
+            continue;
+        }
+        const auto byte = static_cast<unsigned char>(c);
+        text += '%';
+        text += digits_upper[byte >> 4];
+        text += digits_upper[byte & 15];
+    }
+    return text;
+}
+
+Result<std::string> url_unescape(std::string_view text) {
+    std::string bytes;
+    bytes.reserve(text.size());
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        if (text[i] != '%') {
+            bytes += text[i];
+            continue;
+        }
+        const auto byte = hex_byte(text.substr(i + 1, 2));
+        if (!byte) {
+            return fail(ErrorCode::invalid_argument,
+                        fmt::format("'{}': broken escape at position {}: '%' needs two hex digits (a plain '%' is %25)",
+                                    text, i));
+        }
+        bytes += *byte;
+        i += 2;
+    }
+    return bytes;
+}
+
+Result<std::uint64_t> parse_size(std::string_view text) {
+    std::uint64_t count = 0;
+    const char* const end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data(), end, count);
+    const std::string_view suffix(rest, static_cast<std::size_t>(end - rest));
+    const auto unit = std::find_if(units.begin(), units.end(), [&](const Unit& u) { return u.suffix == suffix; });
+    if (error == std::errc::result_out_of_range) {
+        return fail(ErrorCode::invalid_argument, fmt::format("size '{}' is too large", text));
+    }
+    if (error != std::errc{} || (!suffix.empty() && unit == units.end())) {
+        return fail(
+            ErrorCode::invalid_argument,
+            fmt::format("'{}' is no size: write bytes as a whole number, or with KiB, MiB, GiB or TiB (4MiB)", text));
+    }
+    const unsigned shift = suffix.empty() ? 0 : unit->shift;
+    if (shift != 0 && count >> (64 - shift) != 0) {
+        return fail(ErrorCode::invalid_argument, fmt::format("size '{}' is too large", text));
+    }
+    return count << shift;
+}
+
+std::string format_size(std::uint64_t size_bytes) {
+    for (const Unit& unit : units) {
+        if (size_bytes >> unit.shift == 0) continue;
+        const double count = static_cast<double>(size_bytes) / static_cast<double>(std::uint64_t{1} << unit.shift);
+        std::string number = fmt::format("{:.2f}", count);
+        while (number.back() == '0') number.pop_back();
+        if (number.back() == '.') number.pop_back();
+        return fmt::format("{} {}", number, unit.suffix);
+    }
+    return fmt::format("{} B", size_bytes);
+}
+
+std::optional<std::string_view> nearest(std::string_view word, std::span<const std::string_view> candidates) {
+    if (word.empty() || word.size() > comparable_bytes_max) return std::nullopt;
+    // A third of the word may be wrong: 'dpeth' means 'depth', 'io' doesn't mean 'size'.
+    std::size_t best_distance = std::max<std::size_t>(1, word.size() / 3) + 1;
+    std::optional<std::string_view> best;
+    for (const std::string_view candidate : candidates) {
+        if (candidate.size() > comparable_bytes_max) continue;
+        const std::size_t distance = edit_distance(word, candidate);
+        // A candidate of which no byte is right is never meant, however short it is.
+        if (distance < best_distance && distance < std::max(word.size(), candidate.size())) {
+            best_distance = distance;
+            best = candidate;
+        }
+    }
+    return best;
+}
+
+std::string suggestion(std::string_view word, std::span<const std::string_view> candidates) {
+    if (const auto meant = nearest(word, candidates)) return fmt::format(" (did you mean '{}'?)", *meant);
+    if (candidates.empty()) return " (none is known here)";
+    return fmt::format(" (known: {})", fmt::join(candidates, ", "));
+}
+
+}  // namespace kvern
