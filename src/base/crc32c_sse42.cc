@@ -17,6 +17,8 @@ namespace {
 #define KVERN_SSE42 __attribute__((target("sse4.2,pclmul,avx2")))
 
 constexpr std::size_t block_bytes = 4096;
+constexpr std::size_t load_ahead_bytes = 2048;  // hardware prefetchers stop at the end of a page
+constexpr std::size_t store_ahead_bytes = 1024;
 
 // Appends zero bytes to three sums and adds them up. clmul of two reflected 32-bit values is their product times x when
 // read as 8 message bytes, and crc32q multiplies by x^32 more: so the factor for n bits is x^(n - 33).
@@ -50,14 +52,22 @@ KVERN_SSE42 inline std::uint64_t sum_lanes(std::uint64_t state, const std::byte*
 }
 
 // Copies one block from `source` to `destination` while summing the block before it, which ends at `destination`.
+// `next` is where the block after this one will go (or `destination` if there is none): its first lines are asked for
+// here, since a store to a line that is not in the cache stalls the sums behind it (1.15 -> 1.0 of a memcpy).
 KVERN_SSE42 inline std::uint64_t copy_and_sum_before(std::uint64_t state, std::byte* destination,
-                                                     const std::byte* source) {
+                                                     const std::byte* source, const std::byte* next) {
     constexpr std::size_t lane_bytes = block_bytes / 4;
     const std::byte* const before = destination - block_bytes;
     std::uint64_t second = 0;
     std::uint64_t third = 0;
     std::uint64_t fourth = 0;
+#pragma GCC unroll 2
     for (std::size_t i = 0; i < lane_bytes; i += 8) {
+        if (i % 16 == 0) {  // once for each line of 64 bytes
+            const std::size_t ahead = 4 * i + store_ahead_bytes;
+            prefetch(source + 4 * i + load_ahead_bytes);
+            prefetch(ahead < block_bytes ? destination + ahead : next + (ahead - block_bytes));
+        }
         const __m256i moved = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source + 4 * i));
         state = _mm_crc32_u64(state, load8(before + i));
         second = _mm_crc32_u64(second, load8(before + lane_bytes + i));
@@ -80,22 +90,21 @@ KVERN_SSE42 std::uint32_t sum(std::uint32_t state, const std::byte* data, std::s
 
 KVERN_SSE42 std::uint32_t copy(std::uint32_t state, std::byte* destination, const std::byte* source,
                                std::size_t size_bytes) {
-    std::uint64_t wide = state;
-    if (size_bytes >= 2 * block_bytes) {
-        std::memcpy(destination, source, block_bytes);
-        for (;;) {
-            destination += block_bytes;
-            source += block_bytes;
-            size_bytes -= block_bytes;
-            if (size_bytes < block_bytes) break;
-            wide = copy_and_sum_before(wide, destination, source);
-        }
-        // The last whole block is copied and not yet summed; the rest is neither.
+    if (size_bytes < 2 * block_bytes) {
         std::memcpy(destination, source, size_bytes);
-        return sum(static_cast<std::uint32_t>(wide), destination - block_bytes, block_bytes + size_bytes);
+        return sum(state, destination, size_bytes);
     }
-    std::memcpy(destination, source, size_bytes);
-    return sum(state, destination, size_bytes);
+    std::uint64_t wide = state;
+    std::memcpy(destination, source, block_bytes);
+    std::size_t done = block_bytes;
+    for (; size_bytes - done >= block_bytes; done += block_bytes) {
+        const bool last = size_bytes - done < 2 * block_bytes;
+        wide =
+            copy_and_sum_before(wide, destination + done, source + done, destination + done + (last ? 0 : block_bytes));
+    }
+    // The last whole block is copied and not yet summed; what follows it is neither.
+    std::memcpy(destination + done, source + done, size_bytes - done);
+    return sum(static_cast<std::uint32_t>(wide), destination + done - block_bytes, size_bytes - done + block_bytes);
 }
 
 bool available() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small loads for the x86-64 kernels of CRC32C. Inside base/ only. Pure functions, any thread.
+// Loads for the x86-64 kernels of CRC32C. Inside base/ only. Pure functions, any thread.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,11 @@ inline std::uint64_t load8(const std::byte* data) {
     std::uint64_t word = 0;
     std::memcpy(&word, data, sizeof word);
     return word;
+}
+
+// Asks for the cache line of `address`, which may lie outside of any object: it is never dereferenced.
+inline void prefetch(const std::byte* address) {
+    __builtin_prefetch(address);
 }
 
 }  // namespace kvern::crc
