@@ -10,7 +10,9 @@
 namespace kvern {
 namespace {
 
-double seconds(const timespec& time) { return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9; }
+double seconds(const timespec& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
 
 struct Registry {
     std::mutex mutex;

@@ -10,7 +10,8 @@ namespace kvern {
 // Starts a thread named `name` (at most 15 characters). The caller joins or detaches it.
 std::thread start_thread(const char* name, std::function<void()> body);
 
-// CPU seconds (user and system) of all threads started so, running and ended. Any thread; about 0.2 µs a running thread.
+// CPU seconds (user and system) of all threads started so, running and ended. Any thread; about 0.2 µs a running
+// thread.
 double thread_cpu_seconds();
 
 }  // namespace kvern

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/loader.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "base/thread.h"
+
+namespace kvern {
+namespace {
+
+using SteadyTime = std::chrono::steady_clock::time_point;
+using std::chrono::milliseconds;
+
+// How soon a read that found no staging is tried again where no answer of the loader's own reads will wake it.
+constexpr int starved_retry_ms = 10;
+
+void signal(int event_fd) {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto written = ::write(event_fd, &one, sizeof one);
+}
+
+void clear(int event_fd) {
+    std::uint64_t count = 0;
+    [[maybe_unused]] const auto got = ::read(event_fd, &count, sizeof count);
+}
+
+std::uint64_t nanoseconds(std::chrono::steady_clock::duration duration) {
+    return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count());
+}
+
+}  // namespace
+
+Loader::Loader(Store& store, std::shared_ptr<Region> staging, const WorkerMemory& memory, WorkerCounters& counters,
+               const Settings& settings)
+    : store_(store),
+      staging_(std::move(staging)),
+      memory_(memory),
+      layout_(memory.object_layout()),
+      shard_text_(memory.shard.text()),
+      counters_(counters),
+      settings_(settings),
+      wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      queue_(std::make_unique<CompletionQueue>()),
+      thread_(start_thread("kvern-load", [this] { run(); })) {}
+
+Loader::~Loader() {
+    stop();
+    for (const Completion& completion : queue_->drain()) reads_.erase(completion.tag);
+    // What has no answer even now may still be written by a hung transfer: that memory is nobody's any more.
+    for (auto& [tag, read] : reads_)
+        if (read.lease) staging_->quarantine(std::move(read.lease));
+    ::close(wake_fd_);
+}
+
+void Loader::submit(std::vector<LoadJob> jobs, const Digest& name_space) {
+    if (jobs.empty()) return;
+    const SteadyTime now = std::chrono::steady_clock::now();
+    {
+        const std::lock_guard lock(mutex_);
+        for (LoadJob& job : jobs) {
+            Load& load = submitted_.emplace_back();
+            load.name_space = name_space;
+            load.namespace_hex = to_hex(name_space);
+            load.end = job.chunks.size();
+            load.states.assign(job.chunks.size(), ChunkState::waiting);
+            load.started = load.progress = now;
+            load.job = std::move(job);
+        }
+    }
+    signal(wake_fd_);
+}
+
+FinishedLoads Loader::take_finished() {
+    if (!news_.load(std::memory_order_acquire)) return {};
+    const std::lock_guard lock(mutex_);
+    news_.store(false, std::memory_order_relaxed);
+    return std::exchange(finished_, {});
+}
+
+void Loader::stop() {
+    if (!thread_.joinable()) return;
+    {
+        const std::lock_guard lock(mutex_);
+        stopping_ = true;
+    }
+    signal(wake_fd_);
+    thread_.join();
+}
+
+void Loader::run() {
+    for (;;) {
+        pollfd fds[2] = {{queue_->event_fd(), POLLIN, 0}, {wake_fd_, POLLIN, 0}};
+        ::poll(fds, 2, poll_timeout_ms(std::chrono::steady_clock::now()));
+        if (fds[1].revents & POLLIN) clear(wake_fd_);
+        for (const Completion& completion : queue_->drain()) take(completion);
+        {
+            const std::lock_guard lock(mutex_);
+            if (stopping_) break;
+        }
+        accept();
+        start_reads();
+        end_stalled(std::chrono::steady_clock::now());
+        report_finished();
+    }
+    end_all();
+}
+
+void Loader::accept() {
+    std::vector<Load> arrived;
+    {
+        const std::lock_guard lock(mutex_);
+        arrived.swap(submitted_);
+    }
+    for (Load& arrival : arrived) {
+        Load& load = loads_.emplace_back(std::move(arrival));
+        const auto& chunks = load.job.chunks;
+        const bool known = std::all_of(chunks.begin(), chunks.end(),
+                                       [&](const ChunkBlocks& chunk) { return memory_.knows(chunk.blocks, true); });
+        if (load.job.refused || !known)
+            chunk_failed(load, 0, LoadFailure::internal, "its blocks could not be named");
+        else if (!staging_->accepts_loads())
+            chunk_failed(load, 0, LoadFailure::staging, "too much staging is held back by transfers without an answer");
+    }
+}
+
+void Loader::start_reads() {
+    starved_ = false;
+    for (Load& load : loads_) {
+        while (load.next < load.end && !starved_) {
+            const auto shared = reading_.find(load.job.chunks[load.next].hash);
+            if (shared != reading_.end() && reads_.at(shared->second).facts.name_space == load.name_space) {
+                reads_.at(shared->second).waiters.push_back({&load, load.next});
+                WorkerCounters::add(counters_.shared_reads);
+            } else if (auto lease = staging_->try_lease(layout_.object_bytes)) {
+                start_read(load, load.next, std::move(*lease));
+            } else {
+                starved_ = true;
+                break;
+            }
+            if (load.attached++ == 0) load.progress = std::chrono::steady_clock::now();
+            load.states[load.next++] = ChunkState::reading;
+        }
+    }
+    if (!ops_.empty()) store_.submit(ops_, *queue_);
+    ops_.clear();
+}
+
+void Loader::start_read(Load& load, std::size_t chunk, Lease lease) {
+    const ChunkHash& hash = load.job.chunks[chunk].hash;
+    const std::uint64_t tag = next_tag_++;
+    Op& op = ops_.emplace_back();
+    op.kind = OpKind::get;
+    op.tag = tag;
+    op.key = object_key(load.namespace_hex, hash, 0, shard_text_);
+    op.buffers = {{lease.data(), layout_.object_bytes}};
+    Read& read = reads_[tag];
+    read.facts = {load.name_space, hash, 0, memory_.shard, memory_.chunk_tokens, memory_.block_tokens};
+    read.key = op.key;
+    read.lease = std::move(lease);
+    read.waiters.push_back({&load, chunk});
+    reading_[hash] = tag;
+}
+
+void Loader::take(const Completion& completion) {
+    if (const auto removal = removals_.find(completion.tag); removal != removals_.end()) {
+        for (Load* load : removal->second) --load->removals;
+        removals_.erase(removal);
+        return;
+    }
+    auto node = reads_.extract(completion.tag);
+    if (node.empty()) return;
+    Read& read = node.mapped();
+    if (read.quarantine != 0) return staging_->end_quarantine(read.quarantine);
+    reading_.erase(read.facts.hash);
+    finish_read(std::move(read), completion.outcome);
+}
+
+void Loader::finish_read(Read read, const Outcome& outcome) {
+    progress_ = std::chrono::steady_clock::now();
+    for (const Waiter& waiter : read.waiters) {
+        --waiter.load->attached;
+        waiter.load->progress = progress_;
+    }
+    LoadFailure reason = LoadFailure::store_error;
+    std::string why = outcome.error.message;
+    if (!outcome.stat.etag.empty() && outcome.stat.size_bytes != layout_.object_bytes) {
+        reason = LoadFailure::mismatch;
+        why = fmt::format("it has {} bytes, expected {}", outcome.stat.size_bytes, layout_.object_bytes);
+    } else if (outcome.status == Status::ok && outcome.bytes == layout_.object_bytes) {
+        WorkerCounters::add(counters_.bytes_read, outcome.bytes);
+        const auto checked = check_header({read.lease.data(), layout_.object_bytes}, read.facts, layout_, slice_crcs_);
+        if (checked) return deliver(read, outcome);
+        reason = LoadFailure::mismatch;
+        why = checked.error().message;
+    } else if (outcome.status == Status::miss) {
+        reason = LoadFailure::absent;
+        why = "it is not there any more";
+    } else if (outcome.status == Status::busy) {
+        reason = LoadFailure::store_busy;
+    }
+    std::vector<Load*> loads;
+    for (const Waiter& waiter : read.waiters) {
+        chunk_failed(*waiter.load, waiter.chunk, reason, fmt::format("'{}': {}", read.key, why));
+        loads.push_back(waiter.load);
+    }
+    if (reason == LoadFailure::mismatch) remove_broken(read, outcome.stat.etag, std::move(loads));
+}
+
+void Loader::deliver(const Read& read, const Outcome& outcome) {
+    const std::span<const std::byte> object(read.lease.data(), layout_.object_bytes);
+    std::vector<Load*> broken;
+    for (const Waiter& waiter : read.waiters) {
+        const std::uint32_t mismatches =
+            scatter_and_verify(memory_, waiter.load->job.chunks[waiter.chunk].blocks, object, slice_crcs_);
+        WorkerCounters::add(counters_.verified_slices, layout_.slice_count - mismatches);
+        WorkerCounters::add(counters_.mismatched_slices, mismatches);
+        if (mismatches == 0) {
+            chunk_done(*waiter.load, waiter.chunk);
+            continue;
+        }
+        broken.push_back(waiter.load);
+        chunk_failed(
+            *waiter.load, waiter.chunk, LoadFailure::mismatch,
+            fmt::format("'{}': {} of {} slices do not have their checksum", read.key, mismatches, layout_.slice_count));
+    }
+    if (!broken.empty()) remove_broken(read, outcome.stat.etag, std::move(broken));
+}
+
+void Loader::chunk_done(Load& load, std::size_t chunk) {
+    load.states[chunk] = ChunkState::done;
+    if (chunk < load.end) ++load.done;
+}
+
+void Loader::chunk_failed(Load& load, std::size_t chunk, LoadFailure reason, const std::string& why, bool stalled) {
+    if (chunk >= load.end) return;  // given up already
+    counters_.fail(reason);
+    load.troubled =
+        reason == LoadFailure::stall || reason == LoadFailure::store_busy || reason == LoadFailure::store_error;
+    log(reason == LoadFailure::absent ? LogLevel::info : LogLevel::warning, "load",
+        fmt::format("request {}: chunk {} of {} will be recomputed: {}", load.job.request, chunk + 1,
+                    load.job.chunks.size(), why));
+    detach(load, chunk, stalled);
+    load.end = chunk;
+    load.next = std::min(load.next, chunk);
+    const auto end = load.states.begin() + static_cast<std::ptrdiff_t>(chunk);
+    load.done = static_cast<std::size_t>(std::count(load.states.begin(), end, ChunkState::done));
+}
+
+void Loader::detach(Load& load, std::size_t from_chunk, bool stalled) {
+    for (auto& [tag, read] : reads_) {
+        const auto gone = std::erase_if(
+            read.waiters, [&](const Waiter& waiter) { return waiter.load == &load && waiter.chunk >= from_chunk; });
+        load.attached -= gone;
+        // A read that is merely not wanted any more ends soon, and may be shared until then.
+        if (!stalled || gone == 0 || !read.waiters.empty()) continue;
+        read.quarantine = staging_->quarantine(std::move(read.lease));
+        reading_.erase(read.facts.hash);
+    }
+}
+
+// The report of these loads waits for the removal: the recomputation is stored only where the key is absent.
+void Loader::remove_broken(const Read& read, const std::string& etag, std::vector<Load*> loads) {
+    if (!settings_.remove_broken || etag.empty()) return;
+    Op& op = ops_.emplace_back();
+    op.kind = OpKind::remove;
+    op.tag = next_tag_++;
+    op.key = read.key;
+    op.condition = Condition::etag;
+    op.etag = etag;
+    for (Load* load : loads) ++load->removals;
+    removals_.emplace(op.tag, std::move(loads));
+}
+
+SteadyTime Loader::stall_time(const Load& load) const {
+    // A load that has no read under way waits for its turn: then the progress of those before it counts.
+    return (load.attached > 0 ? load.progress : std::max(load.progress, progress_)) + settings_.stall;
+}
+
+void Loader::end_stalled(SteadyTime now) {
+    for (Load& load : loads_) {
+        if (load.over() || stall_time(load) > now) continue;
+        if (load.done < load.end) {
+            const auto undone = std::find_if(load.states.begin(), load.states.end(),
+                                             [](ChunkState state) { return state != ChunkState::done; });
+            chunk_failed(load, static_cast<std::size_t>(undone - load.states.begin()), LoadFailure::stall,
+                         fmt::format("nothing arrived for {} ms", settings_.stall.count()), true);
+        }
+        for (auto& [tag, waiting] : removals_) std::erase(waiting, &load);
+        load.removals = 0;
+    }
+}
+
+void Loader::end_all() {
+    accept();
+    for (Load& load : loads_) {
+        const auto undone = std::find_if(load.states.begin(), load.states.end(),
+                                         [](ChunkState state) { return state != ChunkState::done; });
+        if (undone != load.states.end())
+            chunk_failed(load, static_cast<std::size_t>(undone - load.states.begin()), LoadFailure::shutdown,
+                         "the engine stops");
+        load.removals = 0;
+    }
+    removals_.clear();
+    report_finished();
+}
+
+void Loader::report_finished() {
+    if (std::none_of(loads_.begin(), loads_.end(), [](const Load& load) { return load.over(); })) return;
+    const SteadyTime now = std::chrono::steady_clock::now();
+    const std::lock_guard lock(mutex_);
+    loads_.remove_if([&](Load& load) {
+        if (!load.over()) return false;
+        WorkerCounters::add(counters_.loads);
+        WorkerCounters::add(counters_.load_ns, nanoseconds(now - load.started));
+        if (load.failed()) finished_.failed_chunks.push_back(load.job.chunks[load.end].hash);
+        for (std::size_t i = load.end; i < load.job.chunks.size(); ++i)
+            for (const std::int32_t block : load.job.chunks[i].blocks)
+                if (block != no_block) finished_.bad_blocks.push_back(block);
+        if (load.troubled) finished_.troubled.push_back(load.job.request);
+        finished_.requests.push_back(std::move(load.job.request));
+        return true;
+    });
+    news_.store(true, std::memory_order_release);
+}
+
+int Loader::poll_timeout_ms(SteadyTime now) const {
+    if (loads_.empty()) return -1;
+    SteadyTime next = SteadyTime::max();
+    for (const Load& load : loads_) next = std::min(next, stall_time(load));
+    const auto left = std::chrono::duration_cast<milliseconds>(next - now).count() + 1;
+    const int until_stall = static_cast<int>(std::clamp<std::int64_t>(left, 0, 1000 * 1000));
+    // Staging is in other hands (stores, or held back): no answer of ours will say when it is free.
+    const bool reading =
+        std::any_of(reads_.begin(), reads_.end(), [](const auto& read) { return read.second.quarantine == 0; });
+    return starved_ && !reading ? std::min(until_stall, starved_retry_ms) : until_stall;
+}
+
+}  // namespace kvern

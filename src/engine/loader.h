@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loader: the loading side of a worker. Reads objects into staging, verifies them while scattering them into the
+// engine's blocks, and reports each load exactly once.
+//
+// submit() and take_finished() belong to the engine's thread; everything else happens in one thread of the loader's
+// own, which sleeps in poll(2) while nothing happens. Loads are served in the order of their arrival, in windows: as
+// many chunks at a time as staging has room for. Requests that want the same chunk share one read. After the first
+// failure in a load, what comes after it is given up; what lies before it is finished and stays a valid prefix.
+#pragma once
+
+#include <atomic>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "cache/key.h"
+#include "engine/counters.h"
+#include "engine/options.h"
+#include "engine/pages.h"
+#include "engine/step.h"
+#include "kvern/memory.h"
+#include "kvern/store.h"
+
+namespace kvern {
+
+struct FinishedLoads {
+    std::vector<std::string> requests;     // each started load once
+    std::vector<std::int32_t> bad_blocks;  // blocks that were to be loaded and hold no valid bytes
+    std::vector<ChunkHash> failed_chunks;  // the first chunk that failed, of each load that did not finish whole
+};
+
+class Loader {
+  public:
+    struct Settings {
+        std::chrono::milliseconds stall{limits::load_stall_ms_default};
+        bool remove_broken = true;  // an object that fails verification is removed, if it is still the same version
+    };
+    // All references must outlive this.
+    Loader(Store& store, std::shared_ptr<Region> staging, const WorkerMemory& memory, WorkerCounters& counters,
+           const Settings& settings);
+    ~Loader();
+
+    void submit(std::vector<LoadJob> jobs, const Digest& name_space);
+    // What has ended since the last call. One relaxed load when there is nothing.
+    FinishedLoads take_finished();
+    // Ends: loads that are still under way are reported as failed. Close the store after it and before the destructor,
+    // so that reads get their answers; one that has none even then keeps its staging for ever.
+    void stop();
+
+  private:
+    enum class ChunkState : std::uint8_t { waiting, reading, done };
+    struct Load {
+        LoadJob job;
+        std::string namespace_hex;
+        Digest name_space{};
+        std::vector<ChunkState> states;
+        std::size_t next = 0;      // first chunk that no read was started for
+        std::size_t done = 0;      // chunks done, of those before `end`
+        std::size_t end = 0;       // chunks that are still wanted: all, or those before the first failure
+        std::size_t attached = 0;  // reads under way for it
+        bool troubled = false;     // the store failed: busy, error or silence
+        std::size_t removals = 0;  // removals of broken objects that its report waits for
+        std::chrono::steady_clock::time_point started, progress;
+        bool failed() const { return end < job.chunks.size(); }
+        bool over() const { return done == end && removals == 0; }
+    };
+    struct Waiter {
+        Load* load;
+        std::size_t chunk;
+    };
+    struct Read {
+        ObjectFacts facts;
+        std::string key;
+        Lease lease;
+        std::vector<Waiter> waiters;
+        std::uint64_t quarantine = 0;  // not 0: it stalled, and its lease is held back until the answer comes
+    };
+
+    void run();
+    void accept();
+    void start_reads();
+    void start_read(Load& load, std::size_t chunk, Lease lease);
+    void take(const Completion& completion);
+    void finish_read(Read read, const Outcome& outcome);
+    void deliver(const Read& read, const Outcome& outcome);
+    void chunk_done(Load& load, std::size_t chunk);
+    // Gives up `chunk` and everything after it. `stalled`: reads of it are still under way and may never end.
+    void chunk_failed(Load& load, std::size_t chunk, LoadFailure reason, const std::string& why, bool stalled = false);
+    // Takes the load off the reads of its chunks from `from_chunk` on.
+    void detach(Load& load, std::size_t from_chunk, bool stalled);
+    void remove_broken(const Read& read, const std::string& etag, std::vector<Load*> loads);
+    void end_stalled(std::chrono::steady_clock::time_point now);
+    void end_all();
+    void report_finished();
+    std::chrono::steady_clock::time_point stall_time(const Load& load) const;
+    int poll_timeout_ms(std::chrono::steady_clock::time_point now) const;
+
+    Store& store_;
+    const std::shared_ptr<Region> staging_;
+    const WorkerMemory& memory_;
+    const ObjectLayout layout_;
+    const std::string shard_text_;
+    WorkerCounters& counters_;
+    const Settings settings_;
+    int wake_fd_ = -1;
+
+    std::mutex mutex_;  // guards what the two threads exchange:
+    std::vector<Load> submitted_;
+    FinishedLoads finished_;
+    bool stopping_ = false;
+    std::atomic<bool> news_{false};
+
+    // The loader thread's own.
+    std::list<Load> loads_;
+    std::unordered_map<std::uint64_t, Read> reads_;                          // by tag
+    std::unordered_map<ChunkHash, std::uint64_t, ChunkHashHasher> reading_;  // reads that can be shared, to their tags
+    std::unordered_map<std::uint64_t, std::vector<Load*>> removals_;         // by tag
+    std::uint64_t next_tag_ = 1;
+    bool starved_ = false;  // there was no staging for a read that is wanted
+    std::chrono::steady_clock::time_point progress_{};
+    std::vector<Op> ops_;
+    std::vector<std::uint32_t> slice_crcs_;
+    std::unique_ptr<CompletionQueue> queue_;
+    std::thread thread_;
+};
+
+}  // namespace kvern

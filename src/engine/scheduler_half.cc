@@ -1,0 +1,467 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/scheduler_half.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "engine/worker_half.h"
+
+namespace kvern {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// A waiting request whose prompt was not there asks again after this long: somebody may have stored it meanwhile.
+constexpr milliseconds miss_settled_for{2000};
+// However slow lookups have become, no request waits longer than this for one.
+constexpr milliseconds lookup_deadline_max{1000};
+
+std::string random_hex(std::size_t bytes) {
+    std::random_device device;
+    std::string text;
+    for (std::size_t i = 0; i < bytes; i += 4) text += fmt::format("{:08x}", device());
+    return text;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SchedulerHalf>> SchedulerHalf::create(const Options& options, const Clock& clock) {
+    auto store = open_store(options.store);
+    if (!store) {
+        store.error().message = fmt::format("option store: {}", store.error().message);
+        return tl::unexpected(store.error());
+    }
+    return std::unique_ptr<SchedulerHalf>(new SchedulerHalf(options, std::move(*store), clock));
+}
+
+SchedulerHalf::SchedulerHalf(const Options& options, std::unique_ptr<Store> store, const Clock& clock)
+    : options_(options),
+      clock_(clock),
+      store_(std::move(store)),
+      presence_(clock),
+      lookups_(*store_, presence_),
+      breaker_(clock) {}
+
+SchedulerHalf::~SchedulerHalf() {
+    store_->close(limits::close_wait);
+}
+
+// --- Start
+// ---------------------------------------------------------------------------------------------------------------
+
+Result<void> SchedulerHalf::announce(std::string_view engine_id) {
+    if (options_.mode == Mode::read_only) return {};
+    nonce_key_ = nonce_key(engine_id);
+    nonce_ = random_hex(16);
+    Op op;
+    op.kind = OpKind::put;
+    op.key = nonce_key_;
+    op.buffers = {{reinterpret_cast<std::byte*>(nonce_.data()), nonce_.size()}};
+    const Outcome outcome = run(*store_, std::move(op));
+    if (outcome.status == Status::ok) return {};
+    return fail(outcome.error.code,
+                fmt::format("option store: '{}' can't be written ({}); give this user the right to write "
+                            "there, or set mode to read_only",
+                            options_.store, outcome.error.message));
+}
+
+Result<void> SchedulerHalf::check_workers(std::span<const Geometry> workers) const {
+    if (workers.empty())
+        return fail(ErrorCode::internal, "no worker said what it holds; the engine's handshake did not reach Kvern");
+    const Geometry& first = workers.front();
+    for (const Geometry& worker : workers) {
+        if (options_.mode != Mode::read_only && worker.nonce != nonce_)
+            return fail(
+                ErrorCode::invalid_argument,
+                fmt::format("option store: rank {} does not see what the scheduler wrote to '{}'; it must be the same "
+                            "shared directory on every host",
+                            worker.rank, options_.store));
+        if (worker.identity != first.identity || worker.block_tokens != first.block_tokens ||
+            worker.chunk_tokens != first.chunk_tokens)
+            return fail(
+                ErrorCode::invalid_argument,
+                fmt::format("ranks {} and {} pack KV differently (engine version, backend, CPU or layout); their "
+                            "hosts must be alike",
+                            first.rank, worker.rank));
+    }
+    return {};
+}
+
+Result<void> SchedulerHalf::configure(std::span<const Geometry> workers, std::string model, std::string hash_seed) {
+    const auto checked = check_workers(workers);
+    if (!nonce_key_.empty()) {
+        Op op;
+        op.kind = OpKind::remove;
+        op.key = nonce_key_;
+        run(*store_, std::move(op));
+    }
+    if (!checked) return checked;
+    auto identity = Identity::from_json(workers.front().identity);
+    if (!identity) return tl::unexpected(identity.error());
+    identity_ = std::move(*identity);
+    identity_.model = std::move(model);
+    identity_.hash_seed = std::move(hash_seed);
+    identity_.tenant = options_.tenant;
+    chunk_tokens_ = identity_.chunk_tokens = workers.front().chunk_tokens;
+    block_tokens_ = workers.front().block_tokens;
+    std::vector<Shard> shards;
+    for (const Geometry& worker : workers) shards.push_back(worker.shard);
+    std::sort(shards.begin(), shards.end());
+    shards.erase(std::unique(shards.begin(), shards.end()), shards.end());  // ranks that hold alike share one object
+    for (const Shard& shard : shards) shard_texts_.push_back(shard.text());
+    configured_ = true;
+    open_namespace();
+    return {};
+}
+
+void SchedulerHalf::open_namespace() {
+    const std::string text = identity_.to_json();
+    name_space_ = namespace_of(text);
+    namespace_hex_ = to_hex(name_space_);
+    presence_.clear();
+    lookups_.configure(namespace_hex_, 0, shard_texts_);
+    if (options_.mode == Mode::read_only) return;
+    publish(identity_key(namespace_hex_), text);
+    publish(label_key(namespace_hex_), identity_.model + "\n");
+}
+
+void SchedulerHalf::publish(std::string key, std::string text) {
+    const std::uint64_t tag = next_publish_++;
+    std::string& kept = published_[tag] = std::move(text);
+    Op op;
+    op.kind = OpKind::put;
+    op.tag = tag;
+    op.key = std::move(key);
+    op.buffers = {{reinterpret_cast<std::byte*>(kept.data()), kept.size()}};
+    op.condition = Condition::absent;
+    store_->submit({&op, 1}, publish_queue_);
+}
+
+// --- What is there
+// -------------------------------------------------------------------------------------------------------
+
+void SchedulerHalf::ingest(Request& request, const BlockHashes& hashes) {
+    const std::size_t blocks_per_chunk = chunk_tokens_ / block_tokens_;
+    const std::size_t size = hashes.size();
+    // An engine may take generated tokens back (streaming sessions): then the tail has other hashes than before.
+    if (request.blocks_hashed > size ||
+        (request.blocks_hashed > 0 && hashes.at(request.blocks_hashed - 1) != request.last_hash)) {
+        request.chunks.clear();
+        request.blocks_hashed = 0;
+        request.settled = false;
+    }
+    if (request.blocks_hashed == size) return;
+    for (std::size_t block = (request.chunks.size() + 1) * blocks_per_chunk - 1; block < size;
+         block += blocks_per_chunk) {
+        const std::string_view hash = hashes.at(block);
+        if (!ChunkHash::valid(hash)) break;
+        request.chunks.emplace_back(hash);
+    }
+    request.blocks_hashed = size;
+    request.last_hash = hashes.at(size - 1);
+}
+
+void SchedulerHalf::add(const std::string& id, const BlockHashes& hashes) {
+    if (!configured_) return;
+    Request& request = requests_[id];
+    ingest(request, hashes);
+    if (options_.mode != Mode::write_only && !request.chunks.empty() && breaker_.allow()) start_lookup(request, 0);
+}
+
+void SchedulerHalf::start_lookup(Request& request, std::size_t from) {
+    if (request.lookup) lookups_.cancel(request.lookup);
+    request.lookup = lookups_.start(std::span(request.chunks).subspan(from));
+    request.lookup_from = from;
+    request.lookup_started = clock_.now();
+    ++counters_.lookups;
+}
+
+void SchedulerHalf::end_lookup(Request& request) {
+    if (request.lookup) lookups_.cancel(request.lookup);
+    request.lookup = 0;
+}
+
+Duration SchedulerHalf::lookup_deadline() const {
+    const Duration wanted = std::max<Duration>(milliseconds(options_.lookup_deadline_ms), 4 * lookup_time_);
+    return std::min<Duration>(wanted,
+                              std::max<Duration>(lookup_deadline_max, milliseconds(options_.lookup_deadline_ms)));
+}
+
+bool SchedulerHalf::still_settled(const Request& request, std::size_t first) const {
+    if (!request.settled || request.settled_failures != load_failures_) return false;
+    const bool hit = request.found_end > first;
+    if (clock_.now() - request.settled_at >
+        (hit ? Duration(limits::presence_positive_ttl) : Duration(miss_settled_for)))
+        return false;
+    return request.found_from <= first &&
+           (hit || request.found_end == first || request.found_end == request.chunks.size());
+}
+
+void SchedulerHalf::settle_with(Request& request, std::size_t found_from, std::size_t found_end, Miss why) {
+    end_lookup(request);
+    request.settled = true;
+    request.settled_at = clock_.now();
+    request.settled_failures = load_failures_;
+    request.found_from = found_from;
+    request.found_end = found_end;
+    request.why = why;
+    request.first_asked.reset();
+}
+
+bool SchedulerHalf::settle(Request& request, std::size_t first) {
+    if (!request.lookup) {
+        if (!breaker_.allow()) {
+            settle_with(request, first, first, Miss::breaker);
+            return true;
+        }
+        start_lookup(request, first);
+    }
+    const TimePoint now = clock_.now();
+    const bool first_ask = !request.first_asked;
+    if (first_ask) request.first_asked = now;
+    Lookups::Answer answer = lookups_.poll(request.lookup);
+    if (!answer.done && first_ask) answer = lookups_.wait_for(request.lookup, microseconds(options_.lookup_wait_us));
+    if (!answer.done && clock_.now() - *request.first_asked < lookup_deadline()) return false;
+
+    const std::size_t end = request.lookup_from + answer.chunks;
+    if (!answer.done) {
+        breaker_.failure();
+        settle_with(request, std::min(first, request.lookup_from), std::max(end, first), Miss::deadline);
+        return true;
+    }
+    const Duration took = clock_.now() - request.lookup_started;
+    lookup_time_ = lookup_time_ == Duration::zero() ? took : (lookup_time_ * 7 + took) / 8;
+    counters_.lookup_ns += static_cast<std::uint64_t>(std::chrono::nanoseconds(took).count());
+    if (!answer.error.empty()) {
+        breaker_.failure();
+        log(LogLevel::warning, "lookup", answer.error);
+        settle_with(request, std::min(first, request.lookup_from), std::max(end, first), Miss::store_error);
+        return true;
+    }
+    if (end < first && request.lookup_from < first) {
+        // There is a gap before what the engine has itself; what lies behind that is still of use.
+        start_lookup(request, first);
+        return settle(request, first);
+    }
+    if (!loads_failing_) breaker_.success();
+    const bool broken = end < request.chunks.size() && presence_.find(request.chunks[end]) == Belief::failed;
+    settle_with(request, request.lookup_from, end, broken ? Miss::failed : Miss::absent);
+    return true;
+}
+
+void SchedulerHalf::count_miss(Request& request, Miss why) {
+    request.why = why;
+    if (!std::exchange(request.counted, true)) ++counters_.misses[static_cast<std::size_t>(why)];
+}
+
+Match SchedulerHalf::match(const std::string& id, const BlockHashes& hashes, std::uint64_t local_tokens,
+                           bool skip_reading) {
+    if (!configured_) return {};
+    Request& request = requests_[id];
+    ingest(request, hashes);
+    request.local_tokens = local_tokens;
+    request.matched_tokens = 0;
+    const std::size_t first = local_tokens / chunk_tokens_;
+    if (request.chunks.size() * chunk_tokens_ <= local_tokens) return {};
+    if (skip_reading || options_.mode == Mode::write_only) {
+        count_miss(request, skip_reading ? Miss::skipped : Miss::disabled);
+        return {};
+    }
+    if (!still_settled(request, first)) {
+        request.settled = false;
+        if (!settle(request, first)) return {true, 0};
+        if (!request.counted) counters_.asked_tokens += request.chunks.size() * chunk_tokens_ - local_tokens;
+    }
+    const std::uint64_t end_tokens = request.found_end * chunk_tokens_;
+    const std::uint64_t tokens = end_tokens > local_tokens ? end_tokens - local_tokens : 0;
+    if (tokens > 0 && tokens < (options_.min_tokens ? options_.min_tokens : chunk_tokens_)) {
+        count_miss(request, Miss::short_hit);
+        return {};
+    }
+    if (request.found_end < request.chunks.size()) count_miss(request, request.why);
+    request.matched_tokens = tokens;
+    return {false, static_cast<std::uint32_t>(tokens)};
+}
+
+// --- Loads
+// ---------------------------------------------------------------------------------------------------------------
+
+Result<void> SchedulerHalf::allocated(const std::string& id, std::span<const std::int32_t> blocks,
+                                      std::uint64_t tokens) {
+    if (tokens == 0) return {};
+    Request& request = requests_[id];
+    const std::uint64_t from = request.local_tokens, end = from + tokens;
+    if (blocks.empty())
+        return fail(ErrorCode::internal,
+                    fmt::format("request {}: {} tokens are to be loaded into no blocks", id, tokens));
+    LoadJob& job = step_.loads.emplace_back();
+    job.request = id;
+    const std::size_t last = (end + chunk_tokens_ - 1) / chunk_tokens_;
+    if (blocks.size() * block_tokens_ < end || request.chunks.size() < last || !configured_) {
+        job.refused = true;
+        job.chunks.push_back({{}, {blocks.begin(), blocks.end()}});
+        job.chunks.back().hash = ChunkHash("refused");
+    } else {
+        for (std::size_t chunk = from / chunk_tokens_; chunk < last; ++chunk) {
+            ChunkBlocks& target = job.chunks.emplace_back();
+            target.hash = request.chunks[chunk];
+            const std::size_t per_chunk = chunk_tokens_ / block_tokens_;
+            for (std::size_t block = chunk * per_chunk; block < (chunk + 1) * per_chunk; ++block) {
+                const bool wanted = block * block_tokens_ >= from && (block + 1) * block_tokens_ <= end;
+                target.blocks.push_back(wanted ? blocks[block] : no_block);
+            }
+        }
+    }
+    loads_[id].chunks = job.chunks;
+    return {};
+}
+
+void SchedulerHalf::bad_blocks(std::span<const std::int32_t> blocks) {
+    const std::unordered_set<std::int32_t> bad(blocks.begin(), blocks.end());
+    for (auto& [id, load] : loads_)
+        for (const ChunkBlocks& chunk : load.chunks)
+            for (const std::int32_t block : chunk.blocks)
+                if (block != no_block && bad.contains(block)) load.bad.insert(block);
+}
+
+void SchedulerHalf::troubled(const std::string& id) {
+    if (const auto load = loads_.find(id); load != loads_.end()) load->second.troubled = true;
+}
+
+void SchedulerHalf::loaded(const std::string& id) {
+    auto node = loads_.extract(id);
+    if (node.empty()) return;
+    const Load& load = node.mapped();
+    std::uint64_t tokens = 0;
+    bool whole = true;
+    for (const ChunkBlocks& chunk : load.chunks) {
+        for (const std::int32_t block : chunk.blocks) {
+            if (block == no_block) continue;
+            if ((whole = whole && !load.bad.contains(block))) tokens += block_tokens_;
+        }
+        presence_.note(chunk.hash, whole ? Belief::present : Belief::failed);
+        if (!whole) break;  // what comes after it was given up, and may well be there
+    }
+    counters_.hit_tokens += tokens;
+    if (const auto request = requests_.find(id); request != requests_.end()) request->second.loaded_tokens += tokens;
+    loads_failing_ = load.troubled;
+    if (load.troubled)
+        breaker_.failure();
+    else
+        breaker_.success();
+    if (!whole) ++load_failures_;
+}
+
+// --- Stores
+// --------------------------------------------------------------------------------------------------------------
+
+void SchedulerHalf::scheduled(const std::string& id, const BlockHashes& hashes, const Scheduled& what) {
+    if (!configured_ || options_.mode == Mode::read_only) return;
+    Request& request = requests_[id];
+    ingest(request, hashes);
+    if (what.restarted) {
+        end_incarnation(request);
+        request.incarnation = next_incarnation_++;
+        request.blocks.clear();
+        request.next_chunk = 0;
+        request.resident_tokens = what.computed_tokens;
+        request.hole = false;
+    }
+    request.blocks.insert(request.blocks.end(), what.blocks.begin(), what.blocks.end());
+    if (request.incarnation != 0)
+        offer_chunks(request,
+                     what.computed_tokens + what.scheduled_tokens - std::min(what.draft_tokens, what.scheduled_tokens));
+}
+
+void SchedulerHalf::offer_chunks(Request& request, std::uint64_t computed_tokens) {
+    const std::size_t per_chunk = chunk_tokens_ / block_tokens_;
+    const std::size_t complete =
+        std::min({computed_tokens / chunk_tokens_, request.chunks.size(), request.blocks.size() / per_chunk});
+    for (; request.next_chunk < complete; ++request.next_chunk) {
+        const std::size_t chunk = request.next_chunk;
+        const ChunkHash& hash = request.chunks[chunk];
+        const auto belief = presence_.find(hash);
+        if (belief == Belief::present) continue;
+        // What the engine had itself is copied only where a lookup has shown a gap: it was offered when it was
+        // computed.
+        if ((chunk + 1) * chunk_tokens_ <= request.resident_tokens) {
+            request.hole = request.hole || belief.has_value();
+            if (!request.hole) continue;
+        }
+        presence_.forget(hash);
+        ++counters_.offered_chunks;
+        ++request.offered_chunks;
+        const auto from = request.blocks.begin() + static_cast<std::ptrdiff_t>(chunk * per_chunk);
+        step_.stores.push_back({request.incarnation, {hash, {from, from + static_cast<std::ptrdiff_t>(per_chunk)}}});
+    }
+}
+
+void SchedulerHalf::end_incarnation(Request& request) {
+    if (request.incarnation != 0) step_.ended.push_back(request.incarnation);
+    request.incarnation = 0;
+    request.blocks.clear();
+}
+
+void SchedulerHalf::preempted(const std::string& id) {
+    const auto found = requests_.find(id);
+    if (found == requests_.end()) return;
+    end_incarnation(found->second);
+}
+
+void SchedulerHalf::finish(const std::string& id) {
+    auto node = requests_.extract(id);
+    if (node.empty()) return;
+    end_lookup(node.mapped());
+    end_incarnation(node.mapped());
+}
+
+std::string SchedulerHalf::build_step() {
+    if (!published_.empty())
+        for (const Completion& completion : publish_queue_.drain()) {
+            if (completion.outcome.status != Status::ok && completion.outcome.error.code != ErrorCode::precondition)
+                log(LogLevel::warning, "identity", completion.outcome.error.message);
+            published_.erase(completion.tag);
+        }
+    if (step_.idle()) return {};
+    ++step_.sequence;
+    step_.name_space = name_space_;
+    std::string bytes = step_.encode();
+    step_.ended.clear();
+    step_.loads.clear();
+    step_.stores.clear();
+    return bytes;
+}
+
+void SchedulerHalf::reset() {
+    if (!configured_ || !options_.epoch_on_reset) return;
+    identity_.epoch = random_hex(8);
+    for (auto& [id, request] : requests_) {
+        request.lookup = 0;  // lookups_.configure() ends them all
+        request.settled = false;
+        request.first_asked.reset();
+        end_incarnation(request);  // what runs on was computed before the reset: not stored until it starts afresh
+    }
+    step_.stores.clear();
+    open_namespace();
+}
+
+std::string SchedulerHalf::explain(const std::string& id) const {
+    const auto found = requests_.find(id);
+    if (found == requests_.end()) return {};
+    const Request& request = found->second;
+    const bool all = request.found_end >= request.chunks.size() && request.settled;
+    return fmt::format(
+        "request {}: {} full chunks of {} tokens, engine had {} tokens, found {}, loaded {}, offered {} chunks{}", id,
+        request.chunks.size(), chunk_tokens_, request.local_tokens, request.matched_tokens, request.loaded_tokens,
+        request.offered_chunks,
+        all || request.chunks.empty()
+            ? std::string()
+            : fmt::format("; not more because: {}", miss_names[static_cast<std::size_t>(request.why)]));
+}
+
+}  // namespace kvern
