@@ -28,6 +28,10 @@ inline constexpr unsigned file_depth_default = 16;        // reads in flight per
 inline constexpr unsigned file_depth_max = 256;
 inline constexpr std::size_t file_piece_bytes = std::size_t{1} << 20;  // one system call moves at most this
 inline constexpr unsigned file_threads_default = 8;       // pool of the file engine: writes, stats, buffered I/O
+inline constexpr unsigned file_look_threads = 2;  // more that only answer stats, lists and removes: these never wait for a write
+inline constexpr std::size_t file_stats_per_task = 64;    // of a batch of stats, one thread does this many at a time
+inline constexpr milliseconds file_lock_wait{2000};       // for the lock of etag conditions; then busy
+inline constexpr std::size_t uring_buffers_max = 1024;    // registered parts of up to 1 GiB a file store
 inline constexpr milliseconds temporary_age_max{60 * 60 * 1000};  // older left-over temporaries are removed
 inline constexpr milliseconds close_wait{5000};           // how long closing a store waits for what is in flight
 inline constexpr std::size_t mem_store_bytes_default = std::size_t{256} << 20;

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kvern/store.h"
+
+#include <array>
+
+#include "base/text.h"
+#include "base/uri.h"
+#include "store/file_store.h"
+#include "store/mem_store.h"
+
+namespace kvern {
+namespace {
+
+using Opener = Result<std::unique_ptr<Store>> (*)(const Uri& uri);
+struct Engine {
+    std::string_view scheme;
+    Opener open;
+};
+constexpr std::array engines{Engine{"file", open_file_store}, Engine{"mem", open_mem_store}};
+
+std::string subject(const Op& op) {
+    switch (op.kind) {
+        case OpKind::append:
+        case OpKind::commit:
+        case OpKind::abort: return " of upload " + std::to_string(op.upload);
+        default: return " '" + op.key + "'";
+    }
+}
+
+}  // namespace
+
+std::string_view to_string(OpKind kind) {
+    switch (kind) {
+        case OpKind::get: return "get";
+        case OpKind::put: return "put";
+        case OpKind::stat: return "stat";
+        case OpKind::remove: return "remove";
+        case OpKind::list: return "list";
+        case OpKind::begin: return "begin";
+        case OpKind::append: return "append";
+        case OpKind::commit: return "commit";
+        case OpKind::abort: return "abort";
+    }
+    return "?";
+}
+
+std::string_view to_string(Status status) {
+    switch (status) {
+        case Status::ok: return "ok";
+        case Status::miss: return "miss";
+        case Status::busy: return "busy";
+        case Status::failed: return "failed";
+    }
+    return "?";
+}
+
+Result<std::unique_ptr<Store>> open_store(std::string_view text) {
+    auto uri = Uri::parse(text);
+    if (!uri) return tl::unexpected(uri.error());
+    std::array<std::string_view, engines.size()> known;
+    for (std::size_t i = 0; i < engines.size(); ++i) {
+        if (engines[i].scheme == uri->scheme) return engines[i].open(*uri);
+        known[i] = engines[i].scheme;
+    }
+    return fail(ErrorCode::invalid_argument,
+                "store '" + uri->text + "': unknown scheme '" + uri->scheme + "'" + suggestion(uri->scheme, known));
+}
+
+Outcome run(Store& store, Op op) {
+    CompletionQueue queue;
+    store.submit({&op, 1}, queue);
+    for (;;) {
+        queue.wait(std::chrono::milliseconds(-1));
+        auto completions = queue.drain();
+        if (!completions.empty()) return std::move(completions.front().outcome);
+    }
+}
+
+std::string explain(const Op& op, const Outcome& outcome) {
+    auto text = std::string(to_string(op.kind)) + subject(op) + ": ";
+    switch (outcome.status) {
+        case Status::ok: return text + "ok";
+        case Status::miss: return text + "no such key";
+        case Status::busy: return text + "busy: " + outcome.error.message;
+        case Status::failed: return text + std::string(to_string(outcome.error.code)) + ": " + outcome.error.message;
+    }
+    return text;
+}
+
+}  // namespace kvern
