@@ -202,7 +202,7 @@ Outcome MemStore::insert(const std::string& key, std::string metadata, std::shar
     Outcome outcome;
     outcome.status = Status::ok;
     outcome.bytes = bytes->size_bytes;
-    outcome.stat = Stat{bytes->size_bytes, now_ns(), "m" + std::to_string(++version_), std::move(metadata)};
+    outcome.stat = Stat{bytes->size_bytes, now_ns(), "mem-" + std::to_string(++version_), std::move(metadata)};
     values_.emplace(key, Value{std::move(bytes), outcome.stat, order_.begin()});
     outcome.stat.metadata.clear();
     return outcome;
