@@ -29,6 +29,7 @@ namespace kvern {
 struct FinishedLoads {
     std::vector<std::string> requests;     // each started load once
     std::vector<std::int32_t> bad_blocks;  // blocks that were to be loaded and hold no valid bytes
+    std::vector<std::string> troubled;     // of `requests`: those that the store failed, rather than the data
     std::vector<ChunkHash> failed_chunks;  // the first chunk that failed, of each load that did not finish whole
 };
 

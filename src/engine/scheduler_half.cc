@@ -92,7 +92,7 @@ Result<void> SchedulerHalf::check_workers(std::span<const Geometry> workers) con
     return {};
 }
 
-Result<void> SchedulerHalf::configure(std::span<const Geometry> workers, std::string model, std::string hash_seed) {
+Result<void> SchedulerHalf::configure(std::span<const Geometry> workers) {
     const auto checked = check_workers(workers);
     if (!nonce_key_.empty()) {
         Op op;
@@ -104,8 +104,6 @@ Result<void> SchedulerHalf::configure(std::span<const Geometry> workers, std::st
     auto identity = Identity::from_json(workers.front().identity);
     if (!identity) return tl::unexpected(identity.error());
     identity_ = std::move(*identity);
-    identity_.model = std::move(model);
-    identity_.hash_seed = std::move(hash_seed);
     identity_.tenant = options_.tenant;
     chunk_tokens_ = identity_.chunk_tokens = workers.front().chunk_tokens;
     block_tokens_ = workers.front().block_tokens;
@@ -114,9 +112,15 @@ Result<void> SchedulerHalf::configure(std::span<const Geometry> workers, std::st
     std::sort(shards.begin(), shards.end());
     shards.erase(std::unique(shards.begin(), shards.end()), shards.end());  // ranks that hold alike share one object
     for (const Shard& shard : shards) shard_texts_.push_back(shard.text());
-    configured_ = true;
-    open_namespace();
     return {};
+}
+
+void SchedulerHalf::open(std::string model, std::string label, std::string hash_seed) {
+    identity_.model = std::move(model);
+    identity_.hash_seed = std::move(hash_seed);
+    label_ = std::move(label);
+    open_ = !shard_texts_.empty();
+    if (open_) open_namespace();
 }
 
 void SchedulerHalf::open_namespace() {
@@ -127,7 +131,7 @@ void SchedulerHalf::open_namespace() {
     lookups_.configure(namespace_hex_, 0, shard_texts_);
     if (options_.mode == Mode::read_only) return;
     publish(identity_key(namespace_hex_), text);
-    publish(label_key(namespace_hex_), identity_.model + "\n");
+    publish(label_key(namespace_hex_), label_ + "\n");
 }
 
 void SchedulerHalf::publish(std::string key, std::string text) {
@@ -145,7 +149,9 @@ void SchedulerHalf::publish(std::string key, std::string text) {
 // --- What is there
 // -------------------------------------------------------------------------------------------------------
 
-void SchedulerHalf::ingest(Request& request, const BlockHashes& hashes) {
+void SchedulerHalf::learn(const std::string& id, const BlockHashes& hashes) {
+    if (!open_) return;
+    Request& request = requests_[id];
     const std::size_t blocks_per_chunk = chunk_tokens_ / block_tokens_;
     const std::size_t size = hashes.size();
     // An engine may take generated tokens back (streaming sessions): then the tail has other hashes than before.
@@ -166,10 +172,9 @@ void SchedulerHalf::ingest(Request& request, const BlockHashes& hashes) {
     request.last_hash = hashes.at(size - 1);
 }
 
-void SchedulerHalf::add(const std::string& id, const BlockHashes& hashes) {
-    if (!configured_) return;
+void SchedulerHalf::add(const std::string& id) {
+    if (!open_) return;
     Request& request = requests_[id];
-    ingest(request, hashes);
     if (options_.mode != Mode::write_only && !request.chunks.empty() && breaker_.allow()) start_lookup(request, 0);
 }
 
@@ -259,11 +264,9 @@ void SchedulerHalf::count_miss(Request& request, Miss why) {
     if (!std::exchange(request.counted, true)) ++counters_.misses[static_cast<std::size_t>(why)];
 }
 
-Match SchedulerHalf::match(const std::string& id, const BlockHashes& hashes, std::uint64_t local_tokens,
-                           bool skip_reading) {
-    if (!configured_) return {};
+Match SchedulerHalf::match(const std::string& id, std::uint64_t local_tokens, bool skip_reading) {
+    if (!open_) return {};
     Request& request = requests_[id];
-    ingest(request, hashes);
     request.local_tokens = local_tokens;
     request.matched_tokens = 0;
     const std::size_t first = local_tokens / chunk_tokens_;
@@ -302,7 +305,7 @@ Result<void> SchedulerHalf::allocated(const std::string& id, std::span<const std
     LoadJob& job = step_.loads.emplace_back();
     job.request = id;
     const std::size_t last = (end + chunk_tokens_ - 1) / chunk_tokens_;
-    if (blocks.size() * block_tokens_ < end || request.chunks.size() < last || !configured_) {
+    if (blocks.size() * block_tokens_ < end || request.chunks.size() < last || !open_) {
         job.refused = true;
         job.chunks.push_back({{}, {blocks.begin(), blocks.end()}});
         job.chunks.back().hash = ChunkHash("refused");
@@ -360,10 +363,9 @@ void SchedulerHalf::loaded(const std::string& id) {
 // --- Stores
 // --------------------------------------------------------------------------------------------------------------
 
-void SchedulerHalf::scheduled(const std::string& id, const BlockHashes& hashes, const Scheduled& what) {
-    if (!configured_ || options_.mode == Mode::read_only) return;
+void SchedulerHalf::scheduled(const std::string& id, const Scheduled& what) {
+    if (!open_ || options_.mode == Mode::read_only) return;
     Request& request = requests_[id];
-    ingest(request, hashes);
     if (what.restarted) {
         end_incarnation(request);
         request.incarnation = next_incarnation_++;
@@ -438,7 +440,7 @@ std::string SchedulerHalf::build_step() {
 }
 
 void SchedulerHalf::reset() {
-    if (!configured_ || !options_.epoch_on_reset) return;
+    if (!open_ || !options_.epoch_on_reset) return;
     identity_.epoch = random_hex(8);
     for (auto& [id, request] : requests_) {
         request.lookup = 0;  // lookups_.configure() ends them all

@@ -4,7 +4,8 @@
 // Belongs to the engine's scheduler thread. Answers in microseconds but for the first ask about a prompt, which may
 // wait lookup_wait_us; only announce() does blocking I/O. It never sees a block's bytes.
 //
-// The life of a request: add, match (as often as the engine likes), allocated, then scheduled in each step it runs in,
+// The life of a request: learn and add, match (as often as the engine likes), allocated, then scheduled in each step it
+// runs in,
 // ..., finish. Requests are named by the engine's ids; between a start (or resumption) and its end an *incarnation*
 // number stands for the blocks it holds, so that the workers can tell when those are gone.
 #pragma once
@@ -61,19 +62,25 @@ class SchedulerHalf {
 
     // Writes the nonce that all workers must see; fails if the store can't be written (mode read_only writes nothing).
     Result<void> announce(std::string_view engine_id);
-    // Takes all workers' geometries: fails if they disagree or see another store. `model`: the digest of the weights.
-    // `hash_seed`: the engine's start value, hex. Afterwards requests can be served.
-    Result<void> configure(std::span<const Geometry> workers, std::string model, std::string hash_seed);
-    bool configured() const { return configured_; }
+    // Takes all workers' geometries: fails if they disagree or see another store.
+    Result<void> configure(std::span<const Geometry> workers);
+    // Opens the namespace; before it every request is a miss and nothing is stored. `model`: the digest of the weights,
+    // `label`: the model's name for people, `hash_seed`: the engine's start value, hex. REQUIRES: configure()
+    // succeeded.
+    void open(std::string model, std::string label, std::string hash_seed);
+    bool is_open() const { return open_; }
     const std::string& namespace_hex() const { return namespace_hex_; }
 
-    void add(const std::string& id, const BlockHashes& hashes);
+    // Takes the hashes that are new since the last call for this request. To be called before add, match and scheduled.
+    void learn(const std::string& id, const BlockHashes& hashes);
+    // Starts looking a new request up, if it is worth it.
+    void add(const std::string& id);
     // `local_tokens`: what the engine has itself, a multiple of the block. `skip_reading`: the request wants no cache.
-    Match match(const std::string& id, const BlockHashes& hashes, std::uint64_t local_tokens, bool skip_reading);
+    Match match(const std::string& id, std::uint64_t local_tokens, bool skip_reading);
     // After an allocation: `blocks` is the request's whole table. tokens 0: nothing is to be loaded.
     // An error means that the engine broke its contract; the load can't be reported then.
     Result<void> allocated(const std::string& id, std::span<const std::int32_t> blocks, std::uint64_t tokens);
-    void scheduled(const std::string& id, const BlockHashes& hashes, const Scheduled& what);
+    void scheduled(const std::string& id, const Scheduled& what);
     void preempted(const std::string& id);
     void finish(const std::string& id);
     // What the workers are told with this step; to be called once per step, after scheduled() and preempted().
@@ -128,7 +135,6 @@ class SchedulerHalf {
     Result<void> check_workers(std::span<const Geometry> workers) const;
     void open_namespace();
     void publish(std::string key, std::string text);
-    void ingest(Request& request, const BlockHashes& hashes);
     void start_lookup(Request& request, std::size_t from);
     void end_lookup(Request& request);
     bool still_settled(const Request& request, std::size_t first) const;
@@ -148,8 +154,9 @@ class SchedulerHalf {
     Breaker breaker_;
     SchedulerCounters counters_;
 
-    bool configured_ = false;
+    bool open_ = false;
     Identity identity_;
+    std::string label_;
     std::vector<std::string> shard_texts_;
     std::string nonce_key_, nonce_;
     Digest name_space_{};
