@@ -104,6 +104,7 @@ struct Region::Impl {
     ~Impl() {
         toucher.reset();
         close(memfd);
+        std::erase_if(held, [](const auto& entry) { return entry.second.until <= std::chrono::steady_clock::now(); });
         if (held.empty()) {
             munmap(base, size_bytes);
         } else {
