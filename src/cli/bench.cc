@@ -76,7 +76,8 @@ Result<void> check_modes(const BenchPlan& plan) {
     auto uri = Uri::parse(plan.uri);
     if (!uri) return tl::unexpected(uri.error());
     if (uri->scheme != "file" && !plan.modes.empty()) return wrong("--mode is for file: stores only; leave it out");
-    if (uri->params.contains("direct")) return wrong("bench: choose direct or cached by --mode, not by direct= in the URI");
+    if (uri->params.contains("direct"))
+        return wrong("bench: choose direct or cached by --mode, not by direct= in the URI");
     return {};
 }
 

@@ -101,6 +101,9 @@ std::string unknown_word(const CLI::App& app, const std::string& word) {
 int usage_error(const CLI::App& app, const CLI::ParseError& error) {
     const CLI::App& command = chosen(app);
     std::string why = error.what();
+    if (error.get_name() == "RequiredError" && !command.get_subcommands([](const CLI::App*) { return true; }).empty()) {
+        why = fmt::format("a command is missing (known: {})", fmt::join(known_words(command, false), ", "));
+    }
     // A word that was left over explains more than what is missing because of it.
     if (const auto rest = app.remaining(true); !rest.empty()) why = unknown_word(command, rest.front());
     return complain(exit_usage, fmt::format("{}; see '{} --help'", why, full_name(command)));

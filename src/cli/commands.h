@@ -12,6 +12,7 @@ Command get_command();
 Command stat_command();
 Command rm_command();
 Command ls_command();
+Command inspect_command();
 Command bench_command();  // kvern bench store
 
 }  // namespace kvern::cli

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -53,7 +54,8 @@ std::string output_of(std::vector<std::string> words, std::string& error) {
 
 PlainResult result_from(const std::string& text) {
     PlainResult result;
-    const auto document = nlohmann::json::parse(text, nullptr, false);
+    // A few remarks stand before the document.
+    const auto document = nlohmann::json::parse(text.substr(std::min(text.find('{'), text.size())), nullptr, false);
     try {
         const auto& job = document.at("jobs").at(0);
         const auto& read = job.at("read");
