@@ -14,7 +14,7 @@
 namespace kvern {
 namespace {
 
-constexpr int attempts_max = 16;  // against others that remove the folder, or the key, meanwhile
+constexpr int attempts_max = 256;  // against others that remove the folder, or the key, meanwhile
 
 // What stands at a place: 0 and `status`, or a negative errno value.
 int look(const Place& place, struct stat& status) {

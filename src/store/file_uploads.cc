@@ -11,8 +11,9 @@ struct FileUploads::Upload {
     Upload(std::string upload_key, std::string upload_metadata, NewFile&& new_file)
         : key(std::move(upload_key)), metadata(std::move(upload_metadata)), file(std::move(new_file)) {}
 
-    // Ends the upload: its file is published, or goes with the last reference to this.
+    // Ends the upload: its file is published, or nothing of it is left.
     Outcome finish(FileContext& context, const Op& op);
+    Outcome publish(FileContext& context, const Op& op);
     // One part is over. Returns the job that waited for the last one.
     std::optional<Job> part_ended(std::optional<Error> part_error);
 
@@ -28,18 +29,21 @@ struct FileUploads::Upload {
 };
 
 Outcome FileUploads::Upload::finish(FileContext& context, const Op& op) {
+    auto outcome = publish(context, op);
+    file.discard();  // what it has not been published as, before the answer
+    return outcome;
+}
+
+Outcome FileUploads::Upload::publish(FileContext& context, const Op& op) {
     std::uint64_t size = 0;
     {
         const std::lock_guard lock(mutex);
-        if (op.kind == OpKind::commit && error) {
-            auto outcome = failed(*error);
-            outcome.error.message = "a part failed before: " + outcome.error.message;
-            return outcome;
-        }
         size = size_bytes;
+        if (op.kind == OpKind::commit && error) {
+            return failed(error->code, "a part failed before: " + error->message);
+        }
     }
     if (op.kind == OpKind::commit) return file_publish(*context.root, op, key, file, size, metadata, Place{});
-    file.discard();  // before the answer
     Outcome outcome;
     outcome.status = Status::ok;
     return outcome;
