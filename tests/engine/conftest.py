@@ -21,6 +21,7 @@ from serving import PYTHON, engine_env  # noqa: E402
 HOST_START_TIMEOUT_S = 180
 CASE_TIMEOUT_S = 90
 LOG_TAIL_LINES = 30
+LOG_LINE_CHARACTERS = 240
 NAIVE = os.environ.get("KVERN_TEST_CONNECTOR") == "naive"
 kvern_only = pytest.mark.skipif(NAIVE, reason="the naive connector does not promise this")
 
@@ -51,7 +52,8 @@ class Host:
         try:
             return self.receive(timeout_s + 30)
         except AssertionError as error:
-            tail = log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:] if log.exists() else []
+            lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+            tail = [line[:LOG_LINE_CHARACTERS] for line in lines[-LOG_TAIL_LINES:]]
             raise AssertionError("\n".join([str(error), f"-- the end of {log}", *tail])) from None
 
     def close(self) -> None:
