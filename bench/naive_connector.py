@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The floor to beat: what a straightforward KV connector for vLLM looks like, in Python and numpy.
 
 One .npy file a block, named by the block's hash; a thread a load, one block after the other; saves are written inside

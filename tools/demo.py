@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`./run demo`: how long a prompt waits for its first token, computed (cold) and read back from storage (warm).
 
 Two starts of a real vLLM server on this machine's CPU, with Kvern on a folder: the first computes and stores, the second

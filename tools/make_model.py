@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes a small random Llama model with a byte-level tokenizer to a folder; needs no network.
 
 The weights are random but scaled, std = gain / sqrt(fan-in) with a seed per tensor, so that attention really mixes the

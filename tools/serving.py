@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts vLLM's OpenAI server with a KV connector, asks it, reads its metrics and stops it: for the demo and the benches.
 
 Only the standard library: the server's Python may be another one than ours. All times are seconds, of a monotonic clock.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs the test suites for `./run test`: one log and one summary line a suite, the totals as the last line.
 
 A suite is a list of steps (commands) and a folder of JUnit files that its runners write; passed, failed and skipped are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the children do: each function starts one engine, drives it and returns plain values for the test to judge."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures of the engine tests: the host process, a model, a store."""
 from __future__ import annotations
 

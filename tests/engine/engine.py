@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real vLLM in this process for one test case; imported by the children of engine_host.py only."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The process that serves the engine tests: imports vLLM once, then forks a child for every case.
 
 Importing vLLM takes twenty seconds and starting an engine five, so a case costs five. The tests' own process never

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What comes back from a request, for the children and for the tests."""
 from __future__ import annotations
 

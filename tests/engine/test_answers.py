@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A warm answer is the cold one, in a new process, from the bytes that were computed."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A wrong configuration stops the start with one sentence: which option, which value, what to do instead."""
 from __future__ import annotations
 

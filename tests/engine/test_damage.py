@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whatever happened to an object: the same answer by recomputation, and the next request hits again."""
 from __future__ import annotations
 
