@@ -42,7 +42,9 @@ void group_fields(Self& group, Number&& number) {
 class Reader {
   public:
     Reader(json object, std::string where) : object_(std::move(object)), where_(std::move(where)) {
-        if (!object_.is_object()) error_ = fmt::format("{}: not a JSON object", where_);
+        if (object_.is_object()) return;
+        error_ = fmt::format("{}: not a JSON object", where_);
+        object_ = json::object();
     }
     void text(const char* key, std::string& value) {
         if (const json* found = take(key, &json::is_string, "a string")) value = found->get<std::string>();

@@ -162,13 +162,20 @@ json read_cache(const std::string& cache_file) {
     return cache.is_object() ? cache : json::object();
 }
 
+std::string text_of(const json& object, const char* key) {
+    const auto found = object.find(key);
+    return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
 // Whole or not at all: several engines may start at once.
 void write_cache(const std::string& cache_file, const json& cache) {
     std::error_code ignored;
     fs::create_directories(fs::path(cache_file).parent_path(), ignored);
     const std::string temporary = fmt::format("{}.{}", cache_file, ::getpid());
-    std::ofstream(temporary) << cache.dump(1);
-    fs::rename(temporary, cache_file, ignored);
+    std::ofstream(temporary) << cache.dump(1, ' ', true, json::error_handler_t::replace);
+    std::error_code error;
+    fs::rename(temporary, cache_file, error);
+    if (error) fs::remove(temporary, ignored);
 }
 
 }  // namespace
@@ -188,9 +195,9 @@ Result<std::string> weights_digest(const std::string& directory, const std::stri
     const std::string path = fs::absolute(directory).lexically_normal().string();
     json cache = cache_file.empty() ? json::object() : read_cache(cache_file);
     if (const auto found = cache.find(path); found != cache.end() && found->is_object() &&
-                                             found->value("signature", "") == now &&
-                                             found->value("digest", "").size() == 64)
-        return found->value("digest", "");
+                                             text_of(*found, "signature") == now &&
+                                             text_of(*found, "digest").size() == 64)
+        return text_of(*found, "digest");
     const auto digests = file_digests(*files);
     if (!digests) return tl::unexpected(digests.error());
     Sha256 sum;
