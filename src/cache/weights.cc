@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <thread>
 #include <vector>
 
@@ -140,9 +141,11 @@ std::string hub_commit(const std::string& directory) {
     return folder.parent_path().filename() == "snapshots" ? folder.filename().string() : std::string();
 }
 
-std::string read_config(const std::string& directory) {
-    std::ifstream stream(directory + "/config.json", std::ios::binary);
-    return {std::istreambuf_iterator<char>(stream), {}};
+// The text of a small file; empty if it can't be read. Does not throw, as an iterator over the stream would.
+std::string read_text(const std::string& path) {
+    std::ostringstream text;
+    text << std::ifstream(path, std::ios::binary).rdbuf();
+    return std::move(text).str();
 }
 
 // What must be unchanged for a cached digest to hold.
@@ -157,8 +160,7 @@ std::string signature(const std::vector<File>& files, const std::string& config)
 }
 
 json read_cache(const std::string& cache_file) {
-    std::ifstream stream(cache_file);
-    json cache = stream ? json::parse(stream, nullptr, false) : json::object();
+    json cache = json::parse(read_text(cache_file), nullptr, false);
     return cache.is_object() ? cache : json::object();
 }
 
@@ -190,7 +192,7 @@ std::string default_weights_cache() {
 Result<std::string> weights_digest(const std::string& directory, const std::string& cache_file) {
     const auto files = weights_files(directory);
     if (!files) return tl::unexpected(files.error());
-    const std::string config = read_config(directory);
+    const std::string config = read_text(directory + "/config.json");
     const std::string now = signature(*files, config);
     const std::string path = fs::absolute(directory).lexically_normal().string();
     json cache = cache_file.empty() ? json::object() : read_cache(cache_file);
