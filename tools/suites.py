@@ -3,13 +3,14 @@
 """Runs the test suites for `./run test`: one log and one summary line a suite, the totals as the last line.
 
 A suite is a list of steps (commands) and a folder of JUnit files that its runners write; passed, failed and skipped are
-counted from those files, so every test case counts once. A step that fails without a failed case in its files (a build
-error, a crash, a timeout) counts as one failed case. Times are wall seconds.
+counted from those files (or from the closing lines of Python's unittest), so every test case counts once. A step that
+fails without a failed case (a build error, a crash, a timeout) counts as one failed case. Times are wall seconds.
 """
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -73,9 +74,9 @@ def cmake_build(preset: str, options: list[str], targets: list[str]) -> list[Ste
 
 
 def ctest(preset: str, junit: Path, only: str = "", prefix: list[str] | None = None) -> Step:
-    """All C++ tests of a build; each GoogleTest program writes its cases to a JUnit file of its own."""
-    command = [*(prefix or []), "ctest", "--test-dir", f"build/{preset}", "--output-on-failure", "-j", "1"]
-    command += ["--no-tests=error", "--timeout", "600"] + (["-R", only] if only else [])
+    """Tests of a build, by default the C++ ones; each GoogleTest program writes its cases to a JUnit file of its own."""
+    command = [*(prefix or []), "ctest", "--test-dir", f"build/{preset}", "-V", "-j", "1", "--no-tests=error"]
+    command += ["--timeout", "600", *(["-R", only] if only else ["-E", "^(house|cli)$"])]
     return Step(command, {**SANITIZER_ENV, "GTEST_OUTPUT": f"xml:{junit}/"})
 
 
@@ -110,8 +111,8 @@ def tsan_steps(junit: Path) -> list[Step]:
 SUITES = [
     Suite("build", "release build with the Python module", 900, release_steps),
     Suite("unit", "C++ unit and conformance tests, release build", 300, lambda junit: [ctest("release", junit)]),
-    Suite("house", "which room may include which, headers, formats", 120, lambda junit: pytest("tests/house", junit)),
-    Suite("cli", "the kvern command", 180, lambda junit: pytest("tests/cli", junit)),
+    Suite("house", "which room may include which, headers, formats", 120, lambda junit: [ctest("release", junit, "^house$")]),
+    Suite("cli", "the kvern command", 180, lambda junit: [ctest("release", junit, "^cli$")]),
     Suite("engine", "a real vLLM with the connector", 600, lambda junit: pytest("tests/engine", junit)),
     Suite("wheel", "pip install into a bare environment", 300, lambda junit: pytest("tests/wheel", junit)),
     Suite("asan", "the same C++ tests with address and undefined sanitizers", 900, asan_steps),
@@ -146,6 +147,16 @@ def run_step(step: Step, log, deadline: float) -> str:
         except ProcessLookupError:
             pass
         process.wait()
+
+
+def count_unittest(log: str, outcome: Outcome) -> None:
+    """Adds what unittest said at its end: "Ran 12 tests in 3.1s", then "OK (skipped=1)" or "FAILED (failures=2)"."""
+    for ran, verdict in re.findall(r"Ran (\d+) tests? in [^\n]*\n(?:\d+: *)?\n(?:\d+: *)?([^\n]*)", log):
+        parts = {key: int(number) for key, number in re.findall(r"(failures|errors|skipped)=(\d+)", verdict)}
+        failed = parts.get("failures", 0) + parts.get("errors", 0)
+        outcome.failed += failed
+        outcome.skipped += parts.get("skipped", 0)
+        outcome.passed += int(ran) - failed - parts.get("skipped", 0)
 
 
 def count(junit: Path, outcome: Outcome) -> None:
@@ -184,6 +195,7 @@ def run_suite(suite: Suite) -> Outcome:
                 break
     outcome.seconds = time.monotonic() - start
     count(junit, outcome)
+    count_unittest(path.read_text(errors="replace"), outcome)
     if trouble and not outcome.failed:
         outcome.failed = 1
     if not trouble and not (outcome.passed + outcome.failed + outcome.skipped):
