@@ -14,7 +14,7 @@
 namespace kvern {
 namespace {
 
-constexpr int attempts_max = 256;  // against others that remove the folder, or the key, meanwhile
+constexpr int attempts_max = 32;  // against others that remove the folder, or the key, meanwhile
 
 // What stands at a place: 0 and `status`, or a negative errno value.
 int look(const Place& place, struct stat& status) {
@@ -67,6 +67,13 @@ int publish_once(const FileRoot& root, const Op& op, NewFile& file, const Place&
     return error == -EEXIST ? -ENOTEMPTY : error;
 }
 
+// Creating in a folder that was removed after it was opened: ENOENT, or EPERM on ext4.
+bool is_gone(int error, const Place& place) {
+    if (error == -ENOENT) return true;
+    struct stat status {};
+    return error == -EPERM && fstat(place.dir, &status) == 0 && status.st_nlink == 0;
+}
+
 Outcome metadata_failure(const FileRoot& root, const std::string& key, std::size_t size_bytes, int error) {
     if (error == -EOPNOTSUPP || error == -ENOSPC || error == -E2BIG || error == -ERANGE) {
         return failed(ErrorCode::not_supported, root.path() + "/" + key + ": this file system has no room for " +
@@ -93,7 +100,7 @@ Outcome file_put(const FileRoot& root, const FileFacts& facts, bool direct, cons
     const bool unnamed = op.condition == Condition::absent;
     for (int attempt = 0; attempt < attempts_max; ++attempt) {
         error = unnamed ? file.create_unnamed(root, facts, place.dir, direct) : file.create_named(root, direct);
-        if (error != -ENOENT) break;  // the folder was removed meanwhile
+        if (!is_gone(error, place)) break;
         if (const int made = root.open_place(op.key, true, place); made != 0) {
             return file_failure(root, op.key, "making its folder", made);
         }

@@ -14,7 +14,7 @@
 namespace kvern {
 namespace {
 
-constexpr int attempts_max = 256;  // against others that make or remove directories, or rename them, meanwhile
+constexpr int attempts_max = 32;  // against others that make or remove directories, or rename them, meanwhile
 
 thread_local bool has_own_umask = false;
 

@@ -176,21 +176,24 @@ TEST(FileStore, AKeyCannotBeTheFolderOfAnother) {
 TEST(FileStore, PutsWhileFoldersAreRemovedByOthers) {
     TempFolder folder;
     const auto store = open_or_fail(uri_of(folder));
-    std::atomic<bool> done{false};
+    std::atomic<int> puts{0};  // folders are removed about once a put: without end, nobody could ever put anything
+    constexpr int count = 500;
     std::thread remover([&] {
-        while (!done) {
+        for (int i = 0; i < count; ++i) {
+            puts.wait(i);
             rmdir((folder.path() + "/x/y").c_str());
             rmdir((folder.path() + "/x").c_str());
         }
     });
     const auto value = filled(100, 1);
-    for (int i = 0; i < 300; ++i) {
+    for (int i = 0; i < count; ++i) {
+        ++puts;
+        puts.notify_one();
         const auto op = put_op("x/y/z", value, i % 2 == 0 ? Condition::absent : Condition::any);
         const auto outcome = run(*store, op);
         EXPECT_OK(op, outcome);
         run(*store, plain_op(OpKind::remove, "x/y/z"));
     }
-    done = true;
     remover.join();
 }
 
