@@ -16,7 +16,10 @@ namespace {
 
 #define KVERN_SSE42 __attribute__((target("sse4.2,pclmul,avx2")))
 
-constexpr std::size_t block_bytes = 4096;
+// A copy's first block is not summed and its last is not copied meanwhile: small copies take smaller blocks.
+constexpr std::size_t large_block_bytes = 4096;
+constexpr std::size_t small_block_bytes = 1024;
+constexpr std::size_t large_copy_bytes_min = 16 << 10;
 constexpr std::size_t load_ahead_bytes = 2048;  // hardware prefetchers stop at the end of a page
 constexpr std::size_t store_ahead_bytes = 1024;
 
@@ -54,6 +57,7 @@ KVERN_SSE42 inline std::uint64_t sum_lanes(std::uint64_t state, const std::byte*
 // Copies one block from `source` to `destination` while summing the block before it, which ends at `destination`.
 // `next` is where the block after this one will go (or `destination` if there is none): its first lines are asked for
 // here, since a store to a line that is not in the cache stalls the sums behind it (1.15 -> 1.0 of a memcpy).
+template <std::size_t block_bytes>
 KVERN_SSE42 inline std::uint64_t copy_and_sum_before(std::uint64_t state, std::byte* destination,
                                                      const std::byte* source, const std::byte* next) {
     constexpr std::size_t lane_bytes = block_bytes / 4;
@@ -88,23 +92,32 @@ KVERN_SSE42 std::uint32_t sum(std::uint32_t state, const std::byte* data, std::s
     return narrow;
 }
 
-KVERN_SSE42 std::uint32_t copy(std::uint32_t state, std::byte* destination, const std::byte* source,
-                               std::size_t size_bytes) {
-    if (size_bytes < 2 * block_bytes) {
-        std::memcpy(destination, source, size_bytes);
-        return sum(state, destination, size_bytes);
-    }
+template <std::size_t block_bytes>
+KVERN_SSE42 std::uint32_t lagged_copy(std::uint32_t state, std::byte* destination, const std::byte* source,
+                                      std::size_t size_bytes) {
     std::uint64_t wide = state;
     std::memcpy(destination, source, block_bytes);
     std::size_t done = block_bytes;
     for (; size_bytes - done >= block_bytes; done += block_bytes) {
         const bool last = size_bytes - done < 2 * block_bytes;
-        wide =
-            copy_and_sum_before(wide, destination + done, source + done, destination + done + (last ? 0 : block_bytes));
+        std::byte* const block = destination + done;
+        wide = copy_and_sum_before<block_bytes>(wide, block, source + done, last ? block : block + block_bytes);
     }
     // The last whole block is copied and not yet summed; what follows it is neither.
     std::memcpy(destination + done, source + done, size_bytes - done);
     return sum(static_cast<std::uint32_t>(wide), destination + done - block_bytes, size_bytes - done + block_bytes);
+}
+
+KVERN_SSE42 std::uint32_t copy(std::uint32_t state, std::byte* destination, const std::byte* source,
+                               std::size_t size_bytes) {
+    if (size_bytes >= large_copy_bytes_min) {
+        return lagged_copy<large_block_bytes>(state, destination, source, size_bytes);
+    }
+    if (size_bytes >= 2 * small_block_bytes) {
+        return lagged_copy<small_block_bytes>(state, destination, source, size_bytes);
+    }
+    std::memcpy(destination, source, size_bytes);
+    return sum(state, destination, size_bytes);
 }
 
 bool available() {
