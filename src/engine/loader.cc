@@ -52,7 +52,10 @@ Loader::Loader(Store& store, std::shared_ptr<Region> staging, const WorkerMemory
 
 Loader::~Loader() {
     stop();
-    for (const Completion& completion : queue_->drain()) reads_.erase(completion.tag);
+    for (const Completion& completion : queue_->drain()) {
+        const auto node = reads_.extract(completion.tag);
+        if (!node.empty() && node.mapped().quarantine != 0) staging_->end_quarantine(node.mapped().quarantine);
+    }
     // What has no answer even now may still be written by a hung transfer: that memory is nobody's any more.
     for (auto& [tag, read] : reads_)
         if (read.lease) staging_->quarantine(std::move(read.lease));
@@ -279,8 +282,9 @@ void Loader::remove_broken(const Read& read, const std::string& etag, std::vecto
 }
 
 SteadyTime Loader::stall_time(const Load& load) const {
-    // A load that has no read under way waits for its turn: then the progress of those before it counts.
-    return (load.attached > 0 ? load.progress : std::max(load.progress, progress_)) + settings_.stall;
+    // While a load waits for its turn, with no read under way, the progress of those before it counts.
+    const bool queued = load.attached == 0 && load.next < load.end;
+    return (queued ? std::max(load.progress, progress_) : load.progress) + settings_.stall;
 }
 
 void Loader::end_stalled(SteadyTime now) {

@@ -71,13 +71,13 @@ Saver::Attempt Saver::attempt(const StoreJob& job) {
         drop(job.incarnation, Drop::store_error);
         return Attempt::skipped;
     }
-    if (!breaker_.allow()) {
-        drop(job.incarnation, Drop::breaker);
-        return Attempt::skipped;
-    }
     if (bytes_held_ + layout_.object_bytes > bytes_max_) return Attempt::no_room;
     std::optional<Lease> lease = staging_.try_lease(layout_.object_bytes);
     if (!lease) return Attempt::no_room;
+    if (!breaker_.allow()) {  // asked last: its one probe must not be spent on a chunk that finds no room
+        drop(job.incarnation, Drop::breaker);
+        return Attempt::skipped;
+    }
     seal(job, std::move(*lease));
     return Attempt::stored;
 }
