@@ -34,12 +34,17 @@ Json to_json(const BenchRow& row) {
               {"ceiling", nullptr},
               {"ceiling_gbps", nullptr},
               {"ceiling_cpu_s_per_gb", nullptr},
-              {"ratio", nullptr}};
+              {"ratio", nullptr},
+              {"loops", Json::array()}};
     if (row.ceiling) {
-        json["ceiling"] = *row.ceiling;
-        json["ceiling_gbps"] = rounded(row.ceiling_gbps);
-        json["ceiling_cpu_s_per_gb"] = rounded(row.ceiling_cpu_s_per_gb);
-        json["ratio"] = rounded(row.gbps / row.ceiling_gbps);
+        json["ceiling"] = row.ceiling->name;
+        json["ceiling_gbps"] = rounded(row.ceiling->gbps);
+        json["ceiling_cpu_s_per_gb"] = rounded(row.ceiling->cpu_s_per_gb);
+        json["ratio"] = rounded(row.gbps / row.ceiling->gbps);
+    }
+    for (const BenchLoop& loop : row.loops) {
+        json["loops"].push_back(
+            {{"name", loop.name}, {"gbps", rounded(loop.gbps)}, {"cpu_s_per_gb", rounded(loop.cpu_s_per_gb)}});
     }
     return json;
 }
@@ -61,7 +66,8 @@ void print_table(const BenchReport& report) {
         fmt::print("{:<4} {:>9} {:>6} {:>6} {:>8.3f} {:>9.3f} {:>9.0f} {:>9.0f}", row.op, format_size(row.size_bytes),
                    row.depth, row.mode, row.gbps, row.cpu_s_per_gb, row.p50_us, row.p99_us);
         if (row.ceiling) {
-            fmt::print("  {:<18} {:>8.3f} {:>6.2f}", *row.ceiling, row.ceiling_gbps, row.gbps / row.ceiling_gbps);
+            fmt::print("  {:<18} {:>8.3f} {:>6.2f}", row.ceiling->name, row.ceiling->gbps,
+                       row.gbps / row.ceiling->gbps);
         }
         fmt::print("\n");
     }

@@ -9,6 +9,12 @@
 
 namespace kvern::cli {
 
+struct BenchLoop {
+    std::string name;
+    double gbps = 0;
+    double cpu_s_per_gb = 0;
+};
+
 struct BenchRow {
     std::string op;  // "put" or "get"
     std::uint64_t size_bytes = 0;
@@ -21,10 +27,9 @@ struct BenchRow {
     double cpu_s_per_gb = 0;
     double p50_us = 0;
     double p99_us = 0;
-    // The fastest plain loop in the same rounds; nothing where files can't be reached by plain loops.
-    std::optional<std::string> ceiling;
-    double ceiling_gbps = 0;
-    double ceiling_cpu_s_per_gb = 0;
+    // All plain loops in the same rounds, and the fastest of them; nothing where plain loops can't reach the values.
+    std::vector<BenchLoop> loops;
+    std::optional<BenchLoop> ceiling;
 };
 
 struct BenchReport {

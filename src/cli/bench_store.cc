@@ -339,11 +339,9 @@ class Bench {
         out.p50_us = best.ours.p50_us;
         out.p99_us = best.ours.p99_us;
         for (const auto& [name, result] : best.plain) {
-            const double speed = gbps(result.bytes, result.seconds);
-            if (speed <= out.ceiling_gbps) continue;
-            out.ceiling = name;
-            out.ceiling_gbps = speed;
-            out.ceiling_cpu_s_per_gb = cpu_per_gb(result.cpu_seconds, result.bytes);
+            out.loops.push_back(
+                BenchLoop{name, gbps(result.bytes, result.seconds), cpu_per_gb(result.cpu_seconds, result.bytes)});
+            if (!out.ceiling || out.loops.back().gbps > out.ceiling->gbps) out.ceiling = out.loops.back();
         }
         report_.rows.push_back(std::move(out));
     }
