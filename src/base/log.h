@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one logger: lines to stderr with time, level and component. Any thread. Not for hot paths: format only what is said.
+// The one logger: lines to stderr with time, level and component. Any thread. Not for hot paths: format only what is
+// said.
 #pragma once
 
 #include <string>

@@ -12,9 +12,9 @@
 
 namespace kvern {
 
-std::string to_hex(std::span<const std::uint8_t> bytes);       // lower case
-std::string to_hex(std::string_view bytes);                    // the bytes of a string
-std::optional<std::string> from_hex(std::string_view text);    // bytes; nothing if odd or not hex
+std::string to_hex(std::span<const std::uint8_t> bytes);     // lower case
+std::string to_hex(std::string_view bytes);                  // the bytes of a string
+std::optional<std::string> from_hex(std::string_view text);  // bytes; nothing if odd or not hex
 
 // %XX escapes: every byte except A-Z a-z 0-9 - . _ ~ and '/' is escaped.
 std::string url_escape(std::string_view bytes);
