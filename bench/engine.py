@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "bench")]
 
 from make_model import PRESETS, write_model  # noqa: E402
-from serving import PYTHON, ServingError, engine_env, facts  # noqa: E402
+from serving import PYTHON, ServingError, end_on_sigterm, engine_env, facts  # noqa: E402
 
 FOLDER = ROOT / "build" / "bench"
 
@@ -61,6 +61,7 @@ def main() -> int:
     parser.add_argument("--loads", type=int, default=9, help="load: how many")
     parser.add_argument("--uri-options", default="", help="of Kvern's store, for example ?direct=off")
     args = parser.parse_args()
+    end_on_sigterm()
     FOLDER.mkdir(parents=True, exist_ok=True)
     model = write_model(ROOT / "build" / "models" / "bench", PRESETS["demo"])
     try:

@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from make_model import PRESETS, write_model
-from serving import (ROOT, Answer, Server, ServingError, difference, facts, kvern_transfer, naive_transfer, prompt_ids,
-                     wait_until_written)
+from serving import (ROOT, Answer, Server, ServingError, difference, end_on_sigterm, facts, kvern_transfer,
+                     naive_transfer, prompt_ids, wait_until_written)
 
 FOLDER = ROOT / "build" / "demo"
 STORE = FOLDER / "store"
@@ -173,6 +173,7 @@ def main() -> int:
     parser.add_argument("--connector", choices=HIT_COUNTER, default="kvern")
     parser.add_argument("--ratio-min", type=float, default=RATIO_MIN, help="cold / warm that the longest prompt owes")
     args = parser.parse_args()
+    end_on_sigterm()
     try:
         return run([int(size) for size in args.sizes.split(",")], args.connector, args.ratio_min)
     except ServingError as error:
