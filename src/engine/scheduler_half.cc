@@ -36,7 +36,7 @@ Result<std::unique_ptr<SchedulerHalf>> SchedulerHalf::create(const Options& opti
         store.error().message = fmt::format("option store: {}", store.error().message);
         return tl::unexpected(store.error());
     }
-    return std::unique_ptr<SchedulerHalf>(new SchedulerHalf(options, std::move(*store), clock));
+    return std::make_unique<SchedulerHalf>(options, std::move(*store), clock);
 }
 
 SchedulerHalf::SchedulerHalf(const Options& options, std::unique_ptr<Store> store, const Clock& clock)
@@ -157,7 +157,13 @@ void SchedulerHalf::learn(const std::string& id, const BlockHashes& hashes) {
     // An engine may take generated tokens back (streaming sessions): then the tail has other hashes than before.
     if (request.blocks_hashed > size ||
         (request.blocks_hashed > 0 && hashes.at(request.blocks_hashed - 1) != request.last_hash)) {
-        request.chunks.clear();
+        std::size_t kept = 0;
+        while (kept < request.chunks.size() && (kept + 1) * blocks_per_chunk <= size &&
+               request.chunks[kept].bytes() == hashes.at((kept + 1) * blocks_per_chunk - 1))
+            ++kept;
+        request.chunks.resize(kept);
+        request.next_chunk = std::min(request.next_chunk, kept);
+        end_lookup(request);  // it asked for the old tail
         request.blocks_hashed = 0;
         request.settled = false;
     }
@@ -219,6 +225,8 @@ void SchedulerHalf::settle_with(Request& request, std::size_t found_from, std::s
 }
 
 bool SchedulerHalf::settle(Request& request, std::size_t first) {
+    // The engine lost what it had when the lookup started: that one asks for too little.
+    if (request.lookup_from > first) end_lookup(request);
     if (!request.lookup) {
         if (!breaker_.allow()) {
             settle_with(request, first, first, Miss::breaker);
@@ -278,7 +286,8 @@ Match SchedulerHalf::match(const std::string& id, std::uint64_t local_tokens, bo
     if (!still_settled(request, first)) {
         request.settled = false;
         if (!settle(request, first)) return {true, 0};
-        if (!request.counted) counters_.asked_tokens += request.chunks.size() * chunk_tokens_ - local_tokens;
+        if (!std::exchange(request.asked, true))
+            counters_.asked_tokens += request.chunks.size() * chunk_tokens_ - local_tokens;
     }
     const std::uint64_t end_tokens = request.found_end * chunk_tokens_;
     const std::uint64_t tokens = end_tokens > local_tokens ? end_tokens - local_tokens : 0;
@@ -304,8 +313,8 @@ Result<void> SchedulerHalf::allocated(const std::string& id, std::span<const std
                     fmt::format("request {}: {} tokens are to be loaded into no blocks", id, tokens));
     LoadJob& job = step_.loads.emplace_back();
     job.request = id;
-    const std::size_t last = (end + chunk_tokens_ - 1) / chunk_tokens_;
-    if (blocks.size() * block_tokens_ < end || request.chunks.size() < last || !open_) {
+    const std::size_t last = open_ ? (end + chunk_tokens_ - 1) / chunk_tokens_ : 0;
+    if (!open_ || blocks.size() * block_tokens_ < end || request.chunks.size() < last) {
         job.refused = true;
         job.chunks.push_back({{}, {blocks.begin(), blocks.end()}});
         job.chunks.back().hash = ChunkHash("refused");
@@ -347,7 +356,7 @@ void SchedulerHalf::loaded(const std::string& id) {
             if (block == no_block) continue;
             if ((whole = whole && !load.bad.contains(block))) tokens += block_tokens_;
         }
-        presence_.note(chunk.hash, whole ? Belief::present : Belief::failed);
+        if (!load.outdated) presence_.note(chunk.hash, whole ? Belief::present : Belief::failed);
         if (!whole) break;  // what comes after it was given up, and may well be there
     }
     counters_.hit_tokens += tokens;
@@ -448,6 +457,7 @@ void SchedulerHalf::reset() {
         request.first_asked.reset();
         end_incarnation(request);  // what runs on was computed before the reset: not stored until it starts afresh
     }
+    for (auto& [id, load] : loads_) load.outdated = true;
     step_.stores.clear();
     open_namespace();
 }

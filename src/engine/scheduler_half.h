@@ -58,6 +58,8 @@ class SchedulerHalf {
   public:
     // Opens the store. Errors are one sentence with the option, its value and the remedy.
     static Result<std::unique_ptr<SchedulerHalf>> create(const Options& options, const Clock& clock = Clock::steady());
+    // On a store that is open.
+    SchedulerHalf(const Options& options, std::unique_ptr<Store> store, const Clock& clock);
     ~SchedulerHalf();
 
     // Writes the nonce that all workers must see; fails if the store can't be written (mode read_only writes nothing).
@@ -114,7 +116,7 @@ class SchedulerHalf {
         TimePoint settled_at{};
         std::uint64_t settled_failures = 0;
         Miss why = Miss::absent;
-        bool counted = false;
+        bool asked = false, counted = false;  // asked_tokens and the miss are counted once a request
         // What was decided and what came of it, in tokens.
         std::uint64_t local_tokens = 0, matched_tokens = 0, loaded_tokens = 0;
         // Storing.
@@ -129,9 +131,9 @@ class SchedulerHalf {
         std::vector<ChunkBlocks> chunks;
         std::unordered_set<std::int32_t> bad;
         bool troubled = false;
+        bool outdated = false;  // of an older epoch: says nothing about the present one
     };
 
-    SchedulerHalf(const Options& options, std::unique_ptr<Store> store, const Clock& clock);
     Result<void> check_workers(std::span<const Geometry> workers) const;
     void open_namespace();
     void publish(std::string key, std::string text);
