@@ -39,14 +39,14 @@ def inside(part: str, model: Path, options: dict) -> dict:
     result = FOLDER / f"{part}.json"
     result.unlink(missing_ok=True)
     log = FOLDER / f"{part}.log"
-    command = [str(PYTHON), str(ROOT / "bench" / "engine_inside.py"), part, str(model), str(result), json.dumps(options)]
+    program = str(ROOT / "bench" / "engine_inside.py")
+    command = [str(PYTHON), program, part, str(model), str(result), json.dumps(options)]
     env = engine_env(extra={"VLLM_ENABLE_V1_MULTIPROCESSING": "0"})
     env["PYTHONPATH"] += f":{ROOT / 'tools'}"
     with log.open("w") as output:
-        done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=output, text=True)
-    if done.returncode or not result.exists():
-        raise ServingError(f"the {part} bench ended with status {done.returncode}, see {log}")
-    print(done.stdout, end="")
+        status = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, stderr=output).returncode
+    if status or not result.exists():
+        raise ServingError(f"the {part} bench ended with status {status}, see {log}")
     return json.loads(result.read_text())
 
 

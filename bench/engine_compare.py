@@ -160,19 +160,25 @@ def ask_warm(life: Life, number: int, sizes: list[int], rounds: int, cold: dict[
                     if not kept:
                         drop_pages(life.folder)
                     answer = running.server.complete(prompt_ids(size, size))
-                    if answer.cached_tokens < (size - 1) // CHUNK_TOKENS * CHUNK_TOKENS:
-                        raise ServingError(f"{life.name} hit {answer.cached_tokens} of {size} tokens: nothing to compare")
-                    if answer.tokens != cold[size].tokens:
-                        raise ServingError(f"{life.name} answered a warm prompt of {size} tokens otherwise than a cold one")
+                    check(life.name, size, cold[size], answer)
                     taken.setdefault((life.name, size, kept), []).append(answer.ttft_s)
-        say("   " + ", ".join(f"{size}: {statistics.median(taken[life.name, size, False]) * 1e3:.0f} ms" for size in sizes))
+        medians = {size: statistics.median(taken[life.name, size, False]) * 1e3 for size in sizes}
+        say("   from disk: " + ", ".join(f"{size} tokens {medians[size]:.0f} ms" for size in sizes))
+
+
+def check(name: str, size: int, cold: Answer, warm: Answer) -> None:
+    """A time without a hit, or with a wrong answer, is not worth comparing."""
+    if warm.cached_tokens < (size - 1) // CHUNK_TOKENS * CHUNK_TOKENS:
+        raise ServingError(f"{name} hit {warm.cached_tokens} of {size} tokens: nothing to compare")
+    if warm.tokens != cold.tokens:
+        raise ServingError(f"{name} answered a warm prompt of {size} tokens otherwise than a cold one")
 
 
 def compare(model: Path, folder: Path, names: list[str], sizes: list[int], starts: int, rounds: int,
             uri_options: str) -> dict:
     """The whole comparison; returns what goes into the report."""
     if "lmcache" in names and not LMCACHE_PYTHON.exists():
-        raise ServingError("there is no .venv-lmcache: make it by ./run setup --lmcache, or use --contenders kvern,naive")
+        raise ServingError("there is no .venv-lmcache: ./run setup --lmcache makes it; or use --contenders kvern,naive")
     lives = [Life(name, model, folder / f"store-{name}", folder / "logs", uri_options) for name in names]
     cold = {life.name: ask_cold(life, sizes) for life in lives}
     taken: dict[tuple[str, int, bool], list[float]] = {}
@@ -190,8 +196,9 @@ def row(names: list[str], size: int, kept: bool, cold: dict, taken: dict) -> dic
     medians = {name: statistics.median(values) for name, values in warm.items()}
     ratios = {f"kvern/{name}": round(medians["kvern"] / medians[name], 3)
               for name in names if name != "kvern" and "kvern" in names}
-    return {"tokens": size, "page_cache": kept, "cold_ttft_ms": {n: round(cold[n][size].ttft_s * 1e3, 1) for n in names},
-            "warm_ttft_ms": medians, "warm_samples_ms": warm, **ratios}
+    cold_ms = {name: round(cold[name][size].ttft_s * 1e3, 1) for name in names}
+    return {"tokens": size, "page_cache": kept, "cold_ttft_ms": cold_ms, "warm_ttft_ms": medians,
+            "warm_samples_ms": warm, **ratios}
 
 
 def print_table(rows: list[dict], names: list[str]) -> None:

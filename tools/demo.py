@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`./run demo`: how long a prompt waits for its first token, computed (cold) and read back from storage (warm).
 
-Two starts of a real vLLM server on this machine's CPU, with Kvern on a folder: the first computes and stores, the second
-knows nothing but what it finds there. Its own prefix cache is on, as by default, but dies with the first server. Both
-serve other prompts first, because the first requests of any server are slow. Greedy answers must be the same.
+Two starts of a real vLLM server on this machine's CPU, with Kvern on a folder: the first computes and stores, the
+second knows nothing but what it finds there. vLLM's own prefix cache is on, as by default, but ends with the first
+server. Both serve other prompts first, because the first requests of any server are slow. Greedy answers must agree.
 Writes build/demo/report.json and build/demo/ttft.png; ends with 1 when an answer differs, when fewer tokens were hit
 than are stored, or when the longest prompt gains less than promised.
 """
@@ -98,7 +98,8 @@ def make_rows(sizes: list[int], cold: list[Measured], warm: list[Measured]) -> l
 
 
 def print_table(rows: list[Row]) -> None:
-    say(f"\n{'tokens':>7} {'cold TTFT':>12} {'warm TTFT':>12} {'ratio':>7} {'tokens hit':>11} {'MiB read':>9}  same answer?")
+    say(f"\n{'tokens':>7} {'cold TTFT':>12} {'warm TTFT':>12} {'ratio':>7} {'tokens hit':>11} {'MiB read':>9}"
+        "  same answer?")
     for row in rows:
         answer = f"yes (logprobs within {row.max_logprob_diff:.0e})" if row.same_tokens else "NO"
         say(f"{row.prompt_tokens:7} {row.cold_ttft_ms:9.0f} ms {row.warm_ttft_ms:9.1f} ms {row.ratio:6.1f}x"

@@ -50,7 +50,8 @@ PRESETS = {
 def tensor_shapes(spec: ModelSpec) -> dict[str, tuple[int, int, float]]:
     """Name -> (rows, columns, gain) of every matrix; columns are the fan-in."""
     query, kv, hidden = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim, spec.hidden
-    shapes = {"model.embed_tokens": (spec.vocabulary, hidden, math.sqrt(hidden)), "lm_head": (spec.vocabulary, hidden, 2.0)}
+    shapes = {"model.embed_tokens": (spec.vocabulary, hidden, math.sqrt(hidden)),
+              "lm_head": (spec.vocabulary, hidden, 2.0)}
     for layer in range(spec.layers):
         at = f"model.layers.{layer}."
         shapes |= {

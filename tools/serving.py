@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts vLLM's OpenAI server with a KV connector, asks it, reads its metrics and stops it: for the demo and the benches.
+"""Starts vLLM's OpenAI server with a KV connector, asks it, reads its metrics, stops it: for the demo and the benches.
 
-Only the standard library: the server's Python may be another one than ours. All times are seconds, of a monotonic clock.
+Only the standard library: the server's Python may be another one than ours. Times are seconds of a monotonic clock.
 """
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ class Server(Process):
         return dict(sums)
 
     def settled_metrics(self, quiet_s: float = 0.3, timeout_s: float = 5.0) -> dict[str, float]:
-        """The metrics once the connector's stand still: they arrive with the engine's next step, not with the answer."""
+        """The metrics once Kvern's stand still: they arrive with the engine's next step, not with the answer."""
         end = time.monotonic() + timeout_s
         last, since = self.metrics(), time.monotonic()
         while time.monotonic() < end and time.monotonic() - since < quiet_s:

@@ -74,7 +74,7 @@ def cmake_build(preset: str, options: list[str], targets: list[str]) -> list[Ste
 
 
 def ctest(preset: str, junit: Path, only: str = "", prefix: list[str] | None = None) -> Step:
-    """Tests of a build, by default the C++ ones; each GoogleTest program writes its cases to a JUnit file of its own."""
+    """Tests of a build, by default the C++ ones; each GoogleTest program writes its cases to its own JUnit file."""
     command = [*(prefix or []), "ctest", "--test-dir", f"build/{preset}", "-V", "-j", "1", "--no-tests=error"]
     command += ["--timeout", "600", *(["-R", only] if only else ["-E", "^(house|cli)$"])]
     return Step(command, {**SANITIZER_ENV, "GTEST_OUTPUT": f"xml:{junit}/"})
@@ -111,9 +111,9 @@ def tsan_steps(junit: Path) -> list[Step]:
 SUITES = [
     Suite("build", "release build with the Python module", 900, release_steps),
     Suite("unit", "C++ unit and conformance tests, release build", 300, lambda junit: [ctest("release", junit)]),
-    Suite("house", "which room may include which, headers, formats", 120, lambda junit: [ctest("release", junit, "^house$")]),
-    Suite("cli", "the kvern command", 180, lambda junit: [ctest("release", junit, "^cli$")]),
-    Suite("engine", "a real vLLM with the connector", 600, lambda junit: pytest("tests/engine", junit)),
+    Suite("house", "rules of the source tree", 600, lambda junit: [ctest("release", junit, "^house$")]),
+    Suite("cli", "the kvern command", 300, lambda junit: [ctest("release", junit, "^cli$")]),
+    Suite("engine", "a real vLLM with the connector", 900, lambda junit: pytest("tests/engine", junit)),
     Suite("wheel", "pip install into a bare environment", 300, lambda junit: pytest("tests/wheel", junit)),
     Suite("asan", "the same C++ tests with address and undefined sanitizers", 900, asan_steps),
     Suite("tsan", "memory, store and engine with the thread sanitizer", 900, tsan_steps),
@@ -235,7 +235,8 @@ def main() -> int:
     print(f"\n{'suite':10} {'passed':>7} {'failed':>7} {'skipped':>8} {'seconds':>8}")
     for o in outcomes:
         print(f"{o.name:10} {o.passed:7} {o.failed:7} {o.skipped:8} {o.seconds:8.1f}  {o.note}".rstrip())
-    total = Outcome("total", *(sum(getattr(o, k) for o in outcomes) for k in ("passed", "failed", "skipped", "seconds")))
+    numbers = ("passed", "failed", "skipped", "seconds")
+    total = Outcome("all", *(sum(getattr(outcome, number) for outcome in outcomes) for number in numbers))
     print(f"{'all':10} {total.passed:7} {total.failed:7} {total.skipped:8} {total.seconds:8.1f}")
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped")
     return 1 if total.failed else 0

@@ -18,4 +18,5 @@ class Reply:
         """The largest difference of log-probabilities, infinite if the tokens differ."""
         if self.tokens != other.tokens or not self.tokens:
             return float("inf")
-        return max(abs(a[t] - b[t]) for a, b in zip(self.logprobs, other.logprobs, strict=True) for t in a.keys() & b.keys())
+        pairs = zip(self.logprobs, other.logprobs, strict=True)
+        return max(abs(mine[t] - theirs[t]) for mine, theirs in pairs for t in mine.keys() & theirs.keys())

@@ -26,7 +26,7 @@ OTHER_SHAPE = 5e-5
 
 
 def kept(tokens: int, digests: list[int]) -> list[int]:
-    """The blocks that hold what was loaded: of a prompt hit to its end the last token, and its block, is computed anew."""
+    """The blocks that hold what was loaded: where a prompt is hit to its end, its last token is computed anew."""
     return digests[:-1] if tokens % CHUNK == 0 else digests
 
 
@@ -81,7 +81,8 @@ def test_warm_in_a_new_process(stored, model, tmp_path):
         subprocess.run([str(PYTHON), "-c", program, str(arguments), str(answer)], env=env, stdout=log, stderr=log,
                        timeout=CASE_TIMEOUT_S, check=True)
     warm = pickle.loads(answer.read_bytes())
-    for tokens, (cold, digests), (again, _), (reply, loaded) in zip(LENGTHS, stored.cold, stored.again, warm, strict=True):
+    runs = zip(LENGTHS, stored.cold, stored.again, warm, strict=True)
+    for tokens, (cold, digests), (again, _), (reply, loaded) in runs:
         assert (tokens - 1) // CHUNK * CHUNK <= reply.hit <= tokens, tokens
         allowed = max(cold.difference(again), OTHER_SHAPE if tokens % CHUNK == 0 or NAIVE else 0.0)
         assert reply.difference(cold) <= allowed, tokens
@@ -89,7 +90,7 @@ def test_warm_in_a_new_process(stored, model, tmp_path):
 
 
 @kvern_only
-@pytest.mark.parametrize("options", [{"model_id": "another-model"}, {"tenant": "another-tenant"}, {"chunk_tokens": 512}],
+@pytest.mark.parametrize("options", [{"model_id": "another"}, {"tenant": "another"}, {"chunk_tokens": 512}],
                          ids=["model_id", "tenant", "chunk_tokens"])
 def test_another_identity_hits_nothing(run, stored, model, options):
     """The objects of the first identity lie in the same store."""
