@@ -2,6 +2,7 @@
 #include "base/thread.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <time.h>
 
 #include <list>
@@ -51,11 +52,19 @@ class Registration {
     std::list<clockid_t>::iterator entry_;
 };
 
+// Signals are the host program's business: its own threads take them.
+void block_signals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, nullptr);
+}
+
 }  // namespace
 
 std::thread start_thread(const char* name, std::function<void()> body) {
     return std::thread([name, body = std::move(body)] {
         pthread_setname_np(pthread_self(), name);
+        block_signals();
         const Registration registration;
         body();
     });

@@ -7,7 +7,8 @@
 
 namespace kvern {
 
-// Starts a thread named `name` (at most 15 characters). The caller joins or detaches it.
+// Starts a thread named `name` (a literal of at most 15 characters) with all signals blocked. The caller joins or
+// detaches it. Throws std::system_error as std::thread does when there can be no further thread.
 std::thread start_thread(const char* name, std::function<void()> body);
 
 // CPU seconds (user and system) of all threads started so, running and ended. Any thread; about 0.2 µs a running

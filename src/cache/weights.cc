@@ -19,6 +19,7 @@
 
 #include "base/sha256.h"
 #include "base/text.h"
+#include "base/thread.h"
 #include "kvern/limits.h"
 
 namespace kvern {
@@ -123,7 +124,8 @@ Result<std::vector<Digest>> file_digests(const std::vector<File>& files) {
         for (std::size_t i = next++; i < files.size(); i = next++) results[i] = file_digest(files[i], files.size());
     };
     std::vector<std::thread> threads;
-    for (std::size_t i = 1; i < std::min<std::size_t>(8, files.size()); ++i) threads.emplace_back(work);
+    for (std::size_t i = 1; i < std::min<std::size_t>(8, files.size()); ++i)
+        threads.push_back(start_thread("kvern-weights", work));
     work();
     for (auto& thread : threads) thread.join();
     std::vector<Digest> digests;

@@ -2,14 +2,13 @@
 #include "memory/toucher.h"
 
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <cerrno>
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "kvern/limits.h"
 #include "kvern/result.h"
 
@@ -33,7 +32,11 @@ __attribute__((no_sanitize("thread"))) void read_pages(const std::byte* base, st
 }  // namespace
 
 Toucher::Toucher(std::string name, std::byte* base, std::size_t size_bytes, int memfd)
-    : name_(std::move(name)), base_(base), size_bytes_(size_bytes), memfd_(memfd), thread_([this] { work(); }) {}
+    : name_(std::move(name)),
+      base_(base),
+      size_bytes_(size_bytes),
+      memfd_(memfd),
+      thread_(start_thread("kvern-touch", [this] { work(); })) {}
 
 Toucher::~Toucher() {
     stop_ = true;
@@ -49,10 +52,6 @@ bool Toucher::wait(std::chrono::milliseconds timeout) const {
 }
 
 void Toucher::work() {
-    pthread_setname_np(pthread_self(), "kvern-touch");
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, nullptr);
     std::size_t offset = 0;
     while (offset < size_bytes_ && !stop_) {
         const auto size_bytes = std::min(step_bytes, size_bytes_ - offset);

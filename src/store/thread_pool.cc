@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/thread_pool.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <array>
 #include <condition_variable>
 #include <deque>
@@ -12,6 +9,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "store/file_root.h"
 
 namespace kvern {
@@ -24,7 +22,7 @@ struct ThreadPool::State : std::enable_shared_from_this<State> {
     bool runnable() const { return !of(Lane::look).empty() || (bulk_running < bulk_max && bulk_waiting() > 0); }
     std::size_t bulk_waiting() const { return of(Lane::read).size() + of(Lane::write).size(); }
     void wake(std::size_t tasks);
-    bool start_thread();
+    bool add_thread();
     std::deque<std::unique_ptr<Task>>& of(Lane lane) { return lanes[static_cast<std::size_t>(lane)]; }
     const std::deque<std::unique_ptr<Task>>& of(Lane lane) const { return lanes[static_cast<std::size_t>(lane)]; }
 
@@ -73,13 +71,13 @@ void ThreadPool::State::wake(std::size_t tasks) {
         changed.notify_one();
     }
     for (; tasks > 0 && live < threads_max; --tasks) {
-        if (!start_thread()) break;
+        if (!add_thread()) break;
     }
 }
 
-bool ThreadPool::State::start_thread() {
+bool ThreadPool::State::add_thread() {
     try {
-        threads.emplace_back([self = shared_from_this()] { self->work(); });
+        threads.push_back(start_thread("kvern-io", [self = shared_from_this()] { self->work(); }));
     } catch (const std::system_error& error) {
         log(LogLevel::warning, "store", std::string("no further I/O thread: ") + error.what());
         return false;
@@ -106,10 +104,6 @@ std::unique_ptr<Task> ThreadPool::State::next(std::unique_lock<std::mutex>& lock
 }
 
 void ThreadPool::State::work() {
-    pthread_setname_np(pthread_self(), "kvern-io");
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, nullptr);
     take_own_umask();
     std::unique_lock lock(mutex);
     for (;;) {
@@ -140,7 +134,7 @@ void ThreadPool::stop(std::unique_ptr<Task> last) {
             lane.clear();
         }
         if (last) {
-            if (state_->live > 0 || state_->start_thread()) {
+            if (state_->live > 0 || state_->add_thread()) {
                 state_->of(Lane::look).push_back(std::move(last));
             } else {
                 waiting.push_back(std::move(last));

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/uring_reader.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 
 #include <cerrno>
@@ -13,6 +11,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "store/uring_loop.h"
 
 namespace kvern {
@@ -23,7 +22,8 @@ std::string UringReader::unusable_why() {
         io_uring_queue_exit(&ring);
         return {};
     }
-    return error_from_errno(-error, error == -EPERM || error == -ENOSYS ? "io_uring is forbidden here" : "io_uring").message;
+    return error_from_errno(-error, error == -EPERM || error == -ENOSYS ? "io_uring is forbidden here" : "io_uring")
+        .message;
 }
 
 struct UringReader::Shared {
@@ -62,17 +62,6 @@ struct UringReader::Shared {
     bool stopped = false;
 };
 
-namespace {
-
-void name_thread() {
-    pthread_setname_np(pthread_self(), "kvern-ring");
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, nullptr);
-}
-
-}  // namespace
-
 std::size_t UringReader::Shared::take(std::deque<Job>& jobs, std::size_t count) {
     const std::lock_guard lock(mutex);
     count = std::min(count, inbox.size());
@@ -89,7 +78,6 @@ UringReader::UringReader(std::shared_ptr<FileContext> context, unsigned depth, F
 UringReader::~UringReader() = default;
 
 void UringReader::Shared::work() {
-    name_thread();
     UringLoop loop(*context, buffers, depth);
     if (const int error = loop.start(event_fd); error != 0) return hand_over(error);
     std::deque<Job> jobs;
@@ -148,7 +136,7 @@ void UringReader::submit(std::vector<Job>&& jobs) {
 
 bool UringReader::Shared::start(const std::shared_ptr<Shared>& self) {
     try {
-        thread = std::thread([self] { self->work(); });
+        thread = start_thread("kvern-ring", [self] { self->work(); });
     } catch (const std::system_error& error) {
         log(LogLevel::warning, "store", std::string("no thread for io_uring: ") + error.what());
         return false;
@@ -186,8 +174,12 @@ bool UringReader::join_until(std::chrono::steady_clock::time_point deadline) {
     return ended;
 }
 
-void UringReader::attach(std::shared_ptr<Region> region) { shared_->buffers.attach(std::move(region)); }
+void UringReader::attach(std::shared_ptr<Region> region) {
+    shared_->buffers.attach(std::move(region));
+}
 
-std::string UringReader::describe() const { return shared_->buffers.describe(); }
+std::string UringReader::describe() const {
+    return shared_->buffers.describe();
+}
 
 }  // namespace kvern
