@@ -238,6 +238,7 @@ bool SchedulerHalf::settle(Request& request, std::size_t first) {
     const bool first_ask = !request.first_asked;
     if (first_ask) request.first_asked = now;
     Lookups::Answer answer = lookups_.poll(request.lookup);
+    const bool seen_ending = !first_ask || !answer.done;  // else it ended while the request waited for its turn
     if (!answer.done && first_ask) answer = lookups_.wait_for(request.lookup, microseconds(options_.lookup_wait_us));
     if (!answer.done && clock_.now() - *request.first_asked < lookup_deadline()) return false;
 
@@ -248,7 +249,7 @@ bool SchedulerHalf::settle(Request& request, std::size_t first) {
         return true;
     }
     const Duration took = clock_.now() - request.lookup_started;
-    lookup_time_ = lookup_time_ == Duration::zero() ? took : (lookup_time_ * 7 + took) / 8;
+    if (seen_ending) lookup_time_ = lookup_time_ == Duration::zero() ? took : (lookup_time_ * 7 + took) / 8;
     counters_.lookup_ns += static_cast<std::uint64_t>(std::chrono::nanoseconds(took).count());
     if (!answer.error.empty()) {
         breaker_.failure();
@@ -316,8 +317,10 @@ Result<void> SchedulerHalf::allocated(const std::string& id, std::span<const std
     const std::size_t last = open_ ? (end + chunk_tokens_ - 1) / chunk_tokens_ : 0;
     if (!open_ || blocks.size() * block_tokens_ < end || request.chunks.size() < last) {
         job.refused = true;
-        job.chunks.push_back({{}, {blocks.begin(), blocks.end()}});
-        job.chunks.back().hash = ChunkHash("refused");
+        // The first chunk stands for all: its failure is remembered, else the engine would ask for it again at once.
+        const bool named = open_ && from / chunk_tokens_ < request.chunks.size();
+        job.chunks.push_back(
+            {named ? request.chunks[from / chunk_tokens_] : ChunkHash("refused"), {blocks.begin(), blocks.end()}});
     } else {
         for (std::size_t chunk = from / chunk_tokens_; chunk < last; ++chunk) {
             ChunkBlocks& target = job.chunks.emplace_back();

@@ -134,6 +134,18 @@ TEST(SchedulerDeadline, GrowsWithWhatLookupsTakeUpToASecond) {
     EXPECT_EQ(deadline("d"), 1000);
 }
 
+TEST(SchedulerDeadline, DoesNotGrowWithTheTimeThatARequestWaitsForItsTurn) {
+    SchedulerFixture f;
+    f.add("a", Hashes("a", 2));
+    f.clock.advance(std::chrono::seconds(10));
+    EXPECT_EQ(f.tokens("a", Hashes("a", 2)), 0U);
+    f.store->hold(any_op);
+    f.add("b", Hashes("b", 2));
+    EXPECT_TRUE(f.match("b", Hashes("b", 2)).pending);
+    f.clock.advance(milliseconds(50));
+    EXPECT_FALSE(f.match("b", Hashes("b", 2)).pending);
+}
+
 TEST(SchedulerBreaker, ThreeDeadlinesLeaveTheStoreAloneForAWhile) {
     SchedulerFixture f;
     f.store->hold(any_op);
@@ -317,6 +329,18 @@ TEST(SchedulerLoads, ABrokenContractIsRefusedAndReported) {
     EXPECT_EQ(step.loads[0].chunks[0].blocks, blocks(0, 3));
     EXPECT_TRUE(step.loads[1].refused);
     EXPECT_EQ(step.loads[1].chunks[0].blocks, blocks(5, 4));
+}
+
+TEST(SchedulerLoads, ARefusedLoadIsNotAskedForAgainAtOnce) {
+    SchedulerFixture f;
+    f.put_chunks("p", 2);
+    const Hashes prompt("p", 4);
+    ASSERT_EQ(f.tokens("a", prompt), 16U);
+    ASSERT_TRUE(f.half->allocated("a", blocks(0, 3), 16));
+    f.step();
+    f.half->bad_blocks(blocks(0, 3));
+    f.half->loaded("a");
+    EXPECT_EQ(f.tokens("a", prompt), 0U);
 }
 
 TEST(SchedulerLoads, StepsAreNumbered) {

@@ -55,7 +55,7 @@ class Simulator {
         while ((started_ < requests || !requests_.empty()) && !::testing::Test::HasFailure()) {
             if (started_ < requests && requests_.size() < 6 && chance(30)) start();
             if (step()) last_progress = std::chrono::steady_clock::now();
-            if (std::chrono::steady_clock::now() - last_progress > patience) return stuck();
+            if (std::chrono::steady_clock::now() - last_progress > patience) ADD_FAILURE() << "nothing moves any more";
         }
         if (::testing::Test::HasFailure()) return;
         const bool quiet = eventually([&] {  // I8
@@ -377,13 +377,6 @@ class Simulator {
             stream.seekp(at);
             stream.put(static_cast<char>(byte ^ (1 << pick(8))));
         }
-    }
-
-    void stuck() {
-        std::string text;
-        for (const auto& request : requests_)
-            text += " " + request->id + ":" + std::to_string(static_cast<int>(request->state));
-        ADD_FAILURE() << "nothing moves any more:" << text;
     }
 
     std::mt19937 random_;
