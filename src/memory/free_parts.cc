@@ -29,8 +29,7 @@ std::optional<std::size_t> FreeParts::take(std::size_t size_bytes) {
 void FreeParts::give_back(std::size_t offset, std::size_t size_bytes) noexcept {
     auto [lower, higher] = split(root_, offset);
     Index removed = none;
-    if (const auto last = edge(lower, true);
-        last != none && nodes_[last].offset + nodes_[last].size_bytes == offset) {
+    if (const auto last = edge(lower, true); last != none && nodes_[last].offset + nodes_[last].size_bytes == offset) {
         offset = nodes_[last].offset;
         size_bytes += nodes_[last].size_bytes;
         lower = remove_edge(lower, true, removed);
@@ -60,7 +59,9 @@ FreeParts::Index FreeParts::new_node(std::size_t offset, std::size_t size_bytes)
     return node;
 }
 
-void FreeParts::free_node(Index node) { unused_.push_back(node); }  // within the reserved capacity
+void FreeParts::free_node(Index node) {
+    unused_.push_back(node);
+}  // within the reserved capacity
 
 FreeParts::Index FreeParts::take_below(Index node, std::size_t size_bytes, std::size_t& offset) {
     auto& n = nodes_[node];

@@ -4,8 +4,8 @@
 // Not thread-safe: Region calls it under its lock. Knows offsets only, touches no memory of the region.
 //
 // A treap ordered by offset in which every node also knows the largest part below it, so that the *lowest* fit is found
-// by one walk down, O(log n). Nodes are taken from an array that reserve() has grown beforehand: the number of free parts
-// is at most the number of parts handed out plus one, so give_back() never allocates and cannot fail.
+// by one walk down, O(log n). Nodes are taken from an array that reserve() has grown beforehand: the number of free
+// parts is at most the number of parts handed out plus one, so give_back() never allocates and cannot fail.
 #pragma once
 
 #include <cstddef>

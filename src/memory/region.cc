@@ -24,9 +24,13 @@ namespace {
 
 constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
 
-std::size_t round_up(std::size_t size_bytes, std::size_t unit) { return (size_bytes + unit - 1) / unit * unit; }
+std::size_t round_up(std::size_t size_bytes, std::size_t unit) {
+    return (size_bytes + unit - 1) / unit * unit;
+}
 
-std::string called(const RegionOptions& options) { return "region '" + options.name + "'"; }
+std::string called(const RegionOptions& options) {
+    return "region '" + options.name + "'";
+}
 
 Result<void> check_size(const RegionOptions& options) {
     if (options.size_bytes == 0) {
@@ -58,8 +62,8 @@ std::string chosen_word(const std::string& line) {
     return line.substr(open + 1, close - open - 1);
 }
 
-// What asking for transparent huge pages has achieved. madvise() says 0 even where shared memory never gets them, so the
-// kernel's setting decides what is reported.
+// What asking for transparent huge pages has achieved. madvise() says 0 even where shared memory never gets them, so
+// the kernel's setting decides what is reported.
 std::string ask_for_huge_pages(std::byte* base, std::size_t size_bytes) {
     if (madvise(base, size_bytes, MADV_HUGEPAGE) != 0) return "4 KiB (this kernel has no transparent huge pages)";
     const auto word = chosen_word(first_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled"));
@@ -141,9 +145,8 @@ Region::~Region() = default;
 Result<std::shared_ptr<Region>> Region::create(const RegionOptions& options) {
     if (auto checked = check_size(options); !checked) return tl::unexpected(checked.error());
     const bool huge = options.hugepages == HugePages::require;
-    const auto size_bytes = round_up(options.size_bytes, huge || options.hugepages == HugePages::attempt
-                                                             ? huge_page_bytes
-                                                             : limits::page_bytes);
+    const auto size_bytes = round_up(
+        options.size_bytes, huge || options.hugepages == HugePages::attempt ? huge_page_bytes : limits::page_bytes);
     const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge ? MFD_HUGETLB | MFD_HUGE_2MB : 0U);
     const int fd = memfd_create(options.name.substr(0, 200).c_str(), flags);
     const auto failed = [&](int error, const char* step) -> tl::unexpected<Error> {
@@ -222,10 +225,18 @@ bool Region::accepts_loads() const {
            limits::quarantine_fraction_max * static_cast<double>(impl_->size_bytes);
 }
 
-std::byte* Region::base() const { return impl_->base; }
-std::size_t Region::size_bytes() const { return impl_->size_bytes; }
-int Region::memfd() const { return impl_->memfd; }
-bool Region::touched() const { return impl_->toucher != nullptr && impl_->toucher->touched(); }
+std::byte* Region::base() const {
+    return impl_->base;
+}
+std::size_t Region::size_bytes() const {
+    return impl_->size_bytes;
+}
+int Region::memfd() const {
+    return impl_->memfd;
+}
+bool Region::touched() const {
+    return impl_->toucher != nullptr && impl_->toucher->touched();
+}
 
 bool Region::wait_touched(std::chrono::milliseconds timeout) const {
     return impl_->toucher != nullptr && impl_->toucher->wait(timeout);
@@ -256,7 +267,9 @@ Lease& Lease::operator=(Lease&& other) noexcept {
     return *this;
 }
 
-Lease::~Lease() { release(); }
+Lease::~Lease() {
+    release();
+}
 
 void Lease::release() {
     if (!region_) return;

@@ -83,8 +83,8 @@ unsigned Piece::prepare(bool direct, std::byte* bounce, std::span<iovec> iovecs)
 Piece::Progress Piece::advance(std::size_t moved) {
     const auto reached = done_ + moved;
     if (reached < size_bytes_) {
-        // A direct read goes on at a page: it reads the page again in which it stopped. No new whole page means that the
-        // file ends here.
+        // A direct read goes on at a page: it reads the page again in which it stopped. No new whole page means that
+        // the file ends here.
         const auto next = direct_ ? reached & ~(limits::page_bytes - 1) : reached;
         if (next <= done_) return Progress::ended_early;
         done_ = next;

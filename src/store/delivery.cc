@@ -17,7 +17,9 @@ std::size_t Delivery::admit(std::size_t wanted) {
     }
 }
 
-void Delivery::leave(std::size_t jobs) { jobs_.fetch_sub(jobs, std::memory_order_relaxed); }
+void Delivery::leave(std::size_t jobs) {
+    jobs_.fetch_sub(jobs, std::memory_order_relaxed);
+}
 
 void Delivery::finish(CompletionQueue& queue, std::vector<Completion>&& batch) {
     jobs_.fetch_sub(batch.size(), std::memory_order_relaxed);  // before the push: its receiver may submit again at once
@@ -54,6 +56,8 @@ void CompletionBatch::flush(Delivery& delivery) {
     queues_.clear();
 }
 
-Outcome cancelled_by_close() { return failed(ErrorCode::cancelled, "the store was closed before this was started"); }
+Outcome cancelled_by_close() {
+    return failed(ErrorCode::cancelled, "the store was closed before this was started");
+}
 
 }  // namespace kvern

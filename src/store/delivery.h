@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Delivery: counts the operations inside an engine, and is the one gate through which their completions leave.
 //
-// Any thread. After end() nothing is pushed to a caller's queue any more, whatever threads are still stuck in the kernel;
-// completions that come later are dropped. Knows nothing about files.
+// Any thread. After end() nothing is pushed to a caller's queue any more, whatever threads are still stuck in the
+// kernel; completions that come later are dropped. Knows nothing about files.
 #pragma once
 
 #include <atomic>

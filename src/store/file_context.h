@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// FileContext: what all threads of one file store share. Threads hold it by shared_ptr, so that one that is stuck in the
-// kernel can be left behind. Any thread; the parts say themselves what is locked.
+// FileContext: what all threads of one file store share. Threads hold it by shared_ptr, so that one that is stuck in
+// the kernel can be left behind. Any thread; the parts say themselves what is locked.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ struct FileContext {
     Delivery delivery{limits::queued_ops_max};
     std::atomic<std::size_t> skipped{0};  // names that lists passed over
 
-    std::mutex mutex;  // guards regions
+    std::mutex mutex;                              // guards regions
     std::vector<std::shared_ptr<Region>> regions;  // attached; kept until no thread can write there any more
 };
 

@@ -103,8 +103,9 @@ FileFacts find_facts(const FileRoot& root) {
     const auto name = root.temporary_name();
     Fd file;
     if (error == 0) {
-        file.reset(root.create_file(folder->get(), name.c_str(), O_RDWR));
-        if (!file) error = -EACCES;
+        const int created = root.create_file(folder->get(), name.c_str(), O_RDWR);
+        if (created < 0) error = created;
+        file.reset(created);
     }
     if (error != 0) {
         facts.not_writable_why = std::strerror(-error);

@@ -29,7 +29,8 @@ class Lister {
     std::size_t skipped() const { return skipped_; }
 
   private:
-    // Adds what is below the folder `path` ("" or ending in '/'). Takes `fd`. False: the page is full, or error_ is set.
+    // Adds what is below the folder `path` ("" or ending in '/'). Takes `fd`. False: the page is full, or error_ is
+    // set.
     bool add_folder(Fd fd, const std::string& path);
     int read_names(int fd, const std::string& path, std::vector<Name>& names);
     bool add_file(int dir, const std::string& path, const std::string& name);

@@ -24,8 +24,10 @@ Outcome file_failure(const FileRoot& root, const std::string& key, std::string_v
         case ELOOP:
             return failed(ErrorCode::permission,
                           where + "a symlink is in the way, and links below the root are never followed");
-        case EWOULDBLOCK: return busy(where + "others have held the lock for etags too long");
-        default: return failed(error_from_errno(-error, where + std::string(what)));
+        case EWOULDBLOCK:
+            return busy(where + "others have held the lock for etags too long");
+        default:
+            return failed(error_from_errno(-error, where + std::string(what)));
     }
 }
 

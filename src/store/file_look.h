@@ -20,9 +20,9 @@ Outcome file_remove(const FileRoot& root, const Op& op);
 std::string read_metadata(int fd, bool path_only);
 
 // The lock that orders everything that replaces or removes a value: shared for unconditional changes, exclusive for a
-// comparison of etags with the change that depends on it. It is a flock of .kvern-tmp/lock, so it holds between all Kvern
-// processes that share the file system (NFS: where the mount passes locks to the server), not against other programs.
-// Putting an absent key needs no lock: the link itself decides.
+// comparison of etags with the change that depends on it. It is a flock of .kvern-tmp/lock, so it holds between all
+// Kvern processes that share the file system (NFS: where the mount passes locks to the server), not against other
+// programs. Putting an absent key needs no lock: the link itself decides.
 class ChangeLock {
   public:
     // 0, or a negative errno value: -EWOULDBLOCK if others held it for limits::file_lock_wait.

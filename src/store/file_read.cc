@@ -70,9 +70,12 @@ int read_piece(OpenValue& value, Piece& piece) {
             return error;
         }
         switch (piece.advance(static_cast<std::size_t>(moved))) {
-            case Piece::Progress::finished: return 0;
-            case Piece::Progress::ended_early: return 1;
-            case Piece::Progress::again: break;
+            case Piece::Progress::finished:
+                return 0;
+            case Piece::Progress::ended_early:
+                return 1;
+            case Piece::Progress::again:
+                break;
         }
     }
 }

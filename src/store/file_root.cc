@@ -28,7 +28,9 @@ int openat2_call(int dir, const char* path, int flags, std::uint64_t resolve) {
 
 constexpr std::uint64_t resolve_inside = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
 
-char* append_hex(char* to, char* end, std::uint64_t value) { return std::to_chars(to, end, value, 16).ptr; }
+char* append_hex(char* to, char* end, std::uint64_t value) {
+    return std::to_chars(to, end, value, 16).ptr;
+}
 
 }  // namespace
 
@@ -39,7 +41,9 @@ bool take_own_umask() {
     return true;
 }
 
-bool means_miss(int errno_value) { return errno_value == ENOENT || errno_value == ENOTDIR || errno_value == ELOOP; }
+bool means_miss(int errno_value) {
+    return errno_value == ENOENT || errno_value == ENOTDIR || errno_value == ELOOP;
+}
 
 std::string etag_of(const struct stat& status) {
     const std::uint64_t parts[] = {status.st_ino,
@@ -96,7 +100,8 @@ int FileRoot::open_below(const char* path, int flags) const {
     if (!openat2_) return walk(path, flags);
     for (int attempt = 0; attempt < attempts_max; ++attempt) {
         const int fd = openat2_call(fd_.get(), path, flags, resolve_inside);
-        if (fd != -EAGAIN && fd != -EINTR) return fd;  // EAGAIN: a rename somewhere, it can't say whether we left the root
+        if (fd != -EAGAIN && fd != -EINTR)
+            return fd;  // EAGAIN: a rename somewhere, it can't say whether we left the root
     }
     return -EAGAIN;
 }

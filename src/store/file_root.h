@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // FileRoot: the directory of a file store, and every way to a name below it.
 //
-// Any thread; immutable after open() but for the descriptor of the temporaries' folder, which is under a lock. Results are
-// the kernel's: a descriptor or 0, or a negative errno value; the callers make errors of them.
+// Any thread; immutable after open() but for the descriptor of the temporaries' folder, which is under a lock. Results
+// are the kernel's: a descriptor or 0, or a negative errno value; the callers make errors of them.
 //
 // The root itself may be reached through symlinks. Below it no symlink, no magic link and no ".." is ever followed:
-// openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS), or where that call is forbidden (an old kernel,
-// seccomp) a walk that opens one component at a time with O_NOFOLLOW. Does not check keys (check_key) and moves no bytes.
+// openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS), or where that call is forbidden (an old
+// kernel, seccomp) a walk that opens one component at a time with O_NOFOLLOW. Does not check keys (check_key) and moves
+// no bytes.
 #pragma once
 
 #include <sys/stat.h>
@@ -29,7 +30,7 @@ inline constexpr const char* temporaries_name = ".kvern-tmp";
 
 // Where a key lives: its directory, and its name in it. `name` points into the key.
 struct Place {
-    Fd owned;      // none where the directory is the root itself
+    Fd owned;  // none where the directory is the root itself
     int dir = -1;
     const char* name = nullptr;
 };
@@ -84,10 +85,12 @@ class FileRoot {
 std::string etag_of(const struct stat& status);
 Stat stat_of(const struct stat& status);
 // Whether the fstat of what stands at a key makes it a value: only regular files do.
-inline bool is_value(const struct stat& status) { return S_ISREG(status.st_mode); }
+inline bool is_value(const struct stat& status) {
+    return S_ISREG(status.st_mode);
+}
 
-// Errno values that mean: there is no value at this key, and never was a readable one (missing, a file where a directory
-// should be, a symlink in the way).
+// Errno values that mean: there is no value at this key, and never was a readable one (missing, a file where a
+// directory should be, a symlink in the way).
 bool means_miss(int errno_value);
 
 }  // namespace kvern

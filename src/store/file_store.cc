@@ -73,8 +73,8 @@ std::vector<std::unique_ptr<Task>> make_read_tasks(const std::shared_ptr<FileCon
 
 // Whether a look asks a server: then thousands of them are too many.
 bool is_remote(const FileFacts& facts) {
-    static constexpr std::array<std::string_view, 9> remote{"nfs",    "cifs", "smb2",   "ceph", "lustre",
-                                                            "beegfs", "gpfs", "fuse",   "9p"};
+    static constexpr std::array<std::string_view, 9> remote{"nfs",    "cifs", "smb2", "ceph", "lustre",
+                                                            "beegfs", "gpfs", "fuse", "9p"};
     return std::find(remote.begin(), remote.end(), facts.file_system) != remote.end();
 }
 
@@ -86,9 +86,10 @@ FileStore::FileStore(std::shared_ptr<FileContext> context, std::string threads_w
       depth_(depth),
       cheap_stat_(!is_remote(context_->facts)) {
     if (threads_why_.empty()) {
-        ring_ = std::make_unique<UringReader>(context_, depth_, [ctx = context_, pool = pool_](std::vector<Job>&& jobs) {
-            pool->post(Lane::read, make_read_tasks(ctx, pool, std::move(jobs)));
-        });
+        ring_ =
+            std::make_unique<UringReader>(context_, depth_, [ctx = context_, pool = pool_](std::vector<Job>&& jobs) {
+                pool->post(Lane::read, make_read_tasks(ctx, pool, std::move(jobs)));
+            });
     }
     if (context_->facts.writable) pool_->post(Lane::write, collect_task(context_));
 }
@@ -118,7 +119,9 @@ void FileStore::submit(std::span<Op> ops, CompletionQueue& queue) {
 
 void FileStore::sort(Job&& job, Sorted& sorted) {
     switch (job.op.kind) {
-        case OpKind::get: sorted.reads.push_back(std::move(job)); break;
+        case OpKind::get:
+            sorted.reads.push_back(std::move(job));
+            break;
         case OpKind::stat:
             sorted.stats.push_back(std::move(job));
             if (sorted.stats.size() == limits::file_stats_per_task) {
@@ -127,8 +130,12 @@ void FileStore::sort(Job&& job, Sorted& sorted) {
             }
             break;
         case OpKind::remove:
-        case OpKind::list: sorted.looks.push_back(blocking_task(context_, std::move(job))); break;
-        case OpKind::put: sorted.writes.push_back(blocking_task(context_, std::move(job))); break;
+        case OpKind::list:
+            sorted.looks.push_back(blocking_task(context_, std::move(job)));
+            break;
+        case OpKind::put:
+            sorted.writes.push_back(blocking_task(context_, std::move(job)));
+            break;
         case OpKind::begin:
         case OpKind::append:
         case OpKind::commit:
@@ -235,8 +242,8 @@ Result<std::unique_ptr<Store>> open_file_store(const Uri& uri) {
     auto& facts = context->facts;
     if (options->direct == "off") facts.buffered_why = "direct=off";
     if (options->direct == "on" && !facts.direct && !facts.memory_file_system) {
-        return fail(ErrorCode::not_supported, "store '" + uri.text + "': direct=on is not possible: " +
-                                                  facts.buffered_why + ": use direct=auto");
+        return fail(ErrorCode::not_supported,
+                    "store '" + uri.text + "': direct=on is not possible: " + facts.buffered_why + ": use direct=auto");
     }
     context->direct = options->direct == "on" || (options->direct == "auto" && facts.direct);
 

@@ -16,16 +16,20 @@ namespace {
 
 Outcome perform(FileContext& context, const Op& op) {
     switch (op.kind) {
-        case OpKind::put: return file_put(*context.root, context.facts, context.direct, op);
-        case OpKind::stat: return file_stat(*context.root, context.facts, op);
-        case OpKind::remove: return file_remove(*context.root, op);
+        case OpKind::put:
+            return file_put(*context.root, context.facts, context.direct, op);
+        case OpKind::stat:
+            return file_stat(*context.root, context.facts, op);
+        case OpKind::remove:
+            return file_remove(*context.root, op);
         case OpKind::list: {
             std::size_t skipped = 0;
             auto outcome = file_list(*context.root, op, skipped);
             context.skipped += skipped;
             return outcome;
         }
-        default: return failed(ErrorCode::internal, "not an operation of the thread pool");
+        default:
+            return failed(ErrorCode::internal, "not an operation of the thread pool");
     }
 }
 

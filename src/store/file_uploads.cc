@@ -124,9 +124,12 @@ class FileUploads::AbandonTask final : public Task {
 
 std::unique_ptr<Task> FileUploads::task(Job&& job) {
     switch (job.op.kind) {
-        case OpKind::begin: return std::make_unique<BeginTask>(shared_from_this(), std::move(job));
-        case OpKind::append: return append(std::move(job));
-        default: return end(std::move(job));
+        case OpKind::begin:
+            return std::make_unique<BeginTask>(shared_from_this(), std::move(job));
+        case OpKind::append:
+            return append(std::move(job));
+        default:
+            return end(std::move(job));
     }
 }
 

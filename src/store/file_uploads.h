@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // FileUploads: values that arrive in parts (begin, append, commit, abort).
 //
-// Any thread. Each append gets its place in the file when it is submitted, so parts are in the order of submission and may be
-// written at the same time. A commit or abort that is submitted while parts are still being written is done by the thread
-// that ends the last of them. A failed part fails the commit. The file stands in .kvern-tmp until it is committed.
+// Any thread. Each append gets its place in the file when it is submitted, so parts are in the order of submission and
+// may be written at the same time. A commit or abort that is submitted while parts are still being written is done by
+// the thread that ends the last of them. A failed part fails the commit. The file stands in .kvern-tmp until it is
+// committed.
 #pragma once
 
 #include <cstdint>

@@ -18,7 +18,9 @@ namespace {
 
 constexpr std::size_t page = limits::page_bytes;
 
-std::size_t padded(std::size_t size_bytes) { return (size_bytes + page - 1) & ~(page - 1); }
+std::size_t padded(std::size_t size_bytes) {
+    return (size_bytes + page - 1) & ~(page - 1);
+}
 
 // Writes what `iovecs` name at `offset`. Returns the bytes, fewer than asked for only where the system says so.
 ssize_t write_some(int fd, std::span<const iovec> iovecs, std::uint64_t offset) {
@@ -142,8 +144,8 @@ int NewFile::write_direct(std::uint64_t offset, std::span<const Buffer> buffers)
 int NewFile::write_buffered(std::uint64_t offset, std::span<const Buffer> buffers) {
     int fd = fd_.get();
     if (direct_) {
-        // A single writer can switch the descriptor; after that the file stays buffered. Uploads write in parallel, where
-        // a part that is still being written directly does no harm: each system call looks at the flag once.
+        // A single writer can switch the descriptor; after that the file stays buffered. Uploads write in parallel,
+        // where a part that is still being written directly does no harm: each system call looks at the flag once.
         if (fcntl(fd, F_SETFL, 0) != 0) return -errno;
     }
     std::array<iovec, piece_iovecs_max> iovecs;
@@ -169,7 +171,8 @@ int NewFile::finish(std::uint64_t size_bytes, const std::string& metadata, struc
         return -errno;
     }
     // Closing a duplicate flushes what a network file system has kept back, and tells of its errors. Others do nothing.
-    if (const int duplicate = fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0); duplicate < 0 || close(duplicate) != 0) return -errno;
+    if (const int duplicate = fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0); duplicate < 0 || close(duplicate) != 0)
+        return -errno;
     timespec times[2] = {{0, UTIME_OMIT}, {0, 0}};
     clock_gettime(CLOCK_REALTIME, &times[1]);
     if (futimens(fd_.get(), times) != 0) return -errno;
@@ -180,13 +183,17 @@ int NewFile::finish(std::uint64_t size_bytes, const std::string& metadata, struc
 int NewFile::link(int dir, const char* name) {
     int result = 0;
     switch (link_way_) {
-        case LinkWay::by_descriptor: result = linkat(fd_.get(), "", dir, name, AT_EMPTY_PATH); break;
+        case LinkWay::by_descriptor:
+            result = linkat(fd_.get(), "", dir, name, AT_EMPTY_PATH);
+            break;
         case LinkWay::by_proc: {
             const auto path = "/proc/self/fd/" + std::to_string(fd_.get());
             result = linkat(AT_FDCWD, path.c_str(), dir, name, AT_SYMLINK_FOLLOW);
             break;
         }
-        case LinkWay::by_name: result = linkat(folder_->get(), name_.c_str(), dir, name, 0); break;
+        case LinkWay::by_name:
+            result = linkat(folder_->get(), name_.c_str(), dir, name, 0);
+            break;
     }
     return result == 0 ? 0 : -errno;
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // NewFile: a file that nobody can see yet. It is written, finished, then published under a name, or leaves nothing.
 //
-// One thread at a time, except write(), which several may call for parts that don't overlap. Results are 0 or a negative
-// errno value. Does not sync: after a power loss a published file may be short or empty (FileStore says what that means).
+// One thread at a time, except write(), which several may call for parts that don't overlap. Results are 0 or a
+// negative errno value. Does not sync: after a power loss a published file may be short or empty (FileStore says what
+// that means).
 #pragma once
 
 #include <sys/stat.h>
@@ -29,8 +30,8 @@ class NewFile {
     int create_unnamed(const FileRoot& root, const FileFacts& facts, int dir, bool direct);
     int create_named(const FileRoot& root, bool direct);
 
-    // Writes all bytes of `buffers` at `offset`. Direct where the file is and the buffers are aligned; a direct write that
-    // ends inside a page is padded to the page, and finish() cuts the file.
+    // Writes all bytes of `buffers` at `offset`. Direct where the file is and the buffers are aligned; a direct write
+    // that ends inside a page is padded to the page, and finish() cuts the file.
     int write(std::uint64_t offset, std::span<const Buffer> buffers, bool pad_allowed);
     // Size, metadata, mtime; brings the errors of delayed writes to light (NFS). `status` describes the finished file.
     // Errors from the metadata are told apart by metadata_failed().

@@ -56,7 +56,8 @@ void FixedBuffers::take_attached() {
     for (auto& region : attached_) {
         Entry entry;
         const auto size = region->size_bytes();
-        entry.parts = static_cast<unsigned>((size + limits::uring_buffer_bytes_max - 1) / limits::uring_buffer_bytes_max);
+        entry.parts =
+            static_cast<unsigned>((size + limits::uring_buffer_bytes_max - 1) / limits::uring_buffer_bytes_max);
         entry.region = std::move(region);
         entries_.push_back(std::move(entry));
     }
@@ -80,12 +81,14 @@ void FixedBuffers::register_next(io_uring& ring) {
     }
 }
 
-// Before the first part: the limits, which are compared first because a call that fails has faulted in all pages by then.
+// Before the first part: the limits, which are compared first because a call that fails has faulted in all pages by
+// then.
 bool FixedBuffers::prepare(io_uring& ring, Entry& entry) {
     if (entry.parts_done > 0) return true;
     const auto size = entry.region->size_bytes();
     if (const auto lockable = lockable_bytes(); size > lockable - std::min(lockable, registered_bytes_)) {
-        refuse(entry, format_size(size) + " are more than this user may lock (ulimit -l: " + format_size(lockable) + ")");
+        refuse(entry,
+               format_size(size) + " are more than this user may lock (ulimit -l: " + format_size(lockable) + ")");
         return false;
     }
     if (next_index_ + entry.parts > limits::uring_buffers_max) {

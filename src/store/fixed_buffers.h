@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // FixedBuffers: the registered buffers of one io_uring. Used by the ring's thread only; describe() by any.
 //
-// A region is registered in parts of at most 1 GiB, a part a call, once it is touched. Registering saves a little CPU and no
-// time, so nothing depends on it: what can't be registered is used unregistered, and describe() says why.
+// A region is registered in parts of at most 1 GiB, a part a call, once it is touched. Registering saves a little CPU
+// and no time, so nothing depends on it: what can't be registered is used unregistered, and describe() says why.
 #pragma once
 
 #include <liburing.h>

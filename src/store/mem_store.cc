@@ -129,15 +129,24 @@ Outcome MemStore::outcome_of(Op& op) {
     }
     if (auto checked = check_op(op); !checked) return failed(checked.error());
     switch (op.kind) {
-        case OpKind::get: return get(op);
-        case OpKind::put: return put(op);
-        case OpKind::stat: return stat(op);
-        case OpKind::remove: return remove(op);
-        case OpKind::list: return list(op);
-        case OpKind::begin: return begin(op);
-        case OpKind::append: return append(op);
-        case OpKind::commit: return commit(op);
-        case OpKind::abort: return abort(op);
+        case OpKind::get:
+            return get(op);
+        case OpKind::put:
+            return put(op);
+        case OpKind::stat:
+            return stat(op);
+        case OpKind::remove:
+            return remove(op);
+        case OpKind::list:
+            return list(op);
+        case OpKind::begin:
+            return begin(op);
+        case OpKind::append:
+            return append(op);
+        case OpKind::commit:
+            return commit(op);
+        case OpKind::abort:
+            return abort(op);
     }
     return failed(ErrorCode::internal, "unknown operation");
 }

@@ -68,7 +68,8 @@ Result<void> check_condition(const Op& op) {
         return fail(ErrorCode::invalid_argument, "remove: the condition 'absent' makes no sense");
     }
     if (wants_etag && op.etag.empty()) {
-        return fail(ErrorCode::invalid_argument, std::string(to_string(op.kind)) + ": the condition etag needs an etag");
+        return fail(ErrorCode::invalid_argument,
+                    std::string(to_string(op.kind)) + ": the condition etag needs an etag");
     }
     return {};
 }
@@ -100,10 +101,12 @@ Result<void> check_op(const Op& op) {
         case OpKind::remove:
             if (auto checked = check_key(op.key); !checked) return checked;
             break;
-        case OpKind::list: return check_prefix(op.key);
+        case OpKind::list:
+            return check_prefix(op.key);
         case OpKind::append:
         case OpKind::commit:
-        case OpKind::abort: break;
+        case OpKind::abort:
+            break;
     }
     if (op.metadata.size() > limits::metadata_bytes_max) {
         return fail(ErrorCode::invalid_argument, "key " + shown(op.key) + ": metadata of " +
@@ -152,7 +155,9 @@ std::string too_many_uploads() {
     return std::to_string(limits::open_uploads_max) + " uploads are open: commit or abort some";
 }
 
-Outcome failed(ErrorCode code, std::string message) { return failed(Error{code, std::move(message)}); }
+Outcome failed(ErrorCode code, std::string message) {
+    return failed(Error{code, std::move(message)});
+}
 
 Outcome failed(Error error) {
     Outcome outcome;

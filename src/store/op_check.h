@@ -18,7 +18,8 @@ Result<void> check_op(const Op& op);
 // The sum of the sizes of the buffers.
 std::uint64_t total_bytes(const std::vector<Buffer>& buffers);
 
-// How many bytes a get moves from a value of `size_bytes`; invalid_argument or io as include/kvern/store.h says for get.
+// How many bytes a get moves from a value of `size_bytes`; invalid_argument or io as include/kvern/store.h says for
+// get.
 Result<std::uint64_t> check_range(const Op& op, std::uint64_t size_bytes);
 
 // Errors that all engines word alike.

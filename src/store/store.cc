@@ -22,8 +22,10 @@ std::string subject(const Op& op) {
     switch (op.kind) {
         case OpKind::append:
         case OpKind::commit:
-        case OpKind::abort: return " of upload " + std::to_string(op.upload);
-        default: return " '" + op.key + "'";
+        case OpKind::abort:
+            return " of upload " + std::to_string(op.upload);
+        default:
+            return " '" + op.key + "'";
     }
 }
 
@@ -31,25 +33,38 @@ std::string subject(const Op& op) {
 
 std::string_view to_string(OpKind kind) {
     switch (kind) {
-        case OpKind::get: return "get";
-        case OpKind::put: return "put";
-        case OpKind::stat: return "stat";
-        case OpKind::remove: return "remove";
-        case OpKind::list: return "list";
-        case OpKind::begin: return "begin";
-        case OpKind::append: return "append";
-        case OpKind::commit: return "commit";
-        case OpKind::abort: return "abort";
+        case OpKind::get:
+            return "get";
+        case OpKind::put:
+            return "put";
+        case OpKind::stat:
+            return "stat";
+        case OpKind::remove:
+            return "remove";
+        case OpKind::list:
+            return "list";
+        case OpKind::begin:
+            return "begin";
+        case OpKind::append:
+            return "append";
+        case OpKind::commit:
+            return "commit";
+        case OpKind::abort:
+            return "abort";
     }
     return "?";
 }
 
 std::string_view to_string(Status status) {
     switch (status) {
-        case Status::ok: return "ok";
-        case Status::miss: return "miss";
-        case Status::busy: return "busy";
-        case Status::failed: return "failed";
+        case Status::ok:
+            return "ok";
+        case Status::miss:
+            return "miss";
+        case Status::busy:
+            return "busy";
+        case Status::failed:
+            return "failed";
     }
     return "?";
 }
@@ -79,10 +94,14 @@ Outcome run(Store& store, Op op) {
 std::string explain(const Op& op, const Outcome& outcome) {
     auto text = std::string(to_string(op.kind)) + subject(op) + ": ";
     switch (outcome.status) {
-        case Status::ok: return text + "ok";
-        case Status::miss: return text + "no such key";
-        case Status::busy: return text + "busy: " + outcome.error.message;
-        case Status::failed: return text + std::string(to_string(outcome.error.code)) + ": " + outcome.error.message;
+        case Status::ok:
+            return text + "ok";
+        case Status::miss:
+            return text + "no such key";
+        case Status::busy:
+            return text + "busy: " + outcome.error.message;
+        case Status::failed:
+            return text + std::string(to_string(outcome.error.code)) + ": " + outcome.error.message;
     }
     return text;
 }

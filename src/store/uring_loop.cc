@@ -79,7 +79,8 @@ void UringLoop::issue() {
         auto& slot = slots_[slot_index];
         slot.reading = index;
         slot.retries = 0;
-        slot.piece = Piece(reading.walk, reading.offset, std::min<std::uint64_t>(reading.left, limits::file_piece_bytes));
+        slot.piece =
+            Piece(reading.walk, reading.offset, std::min<std::uint64_t>(reading.left, limits::file_piece_bytes));
         reading.offset += slot.piece.size_bytes();
         reading.left -= slot.piece.size_bytes();
         ++reading.in_flight;
@@ -144,8 +145,10 @@ void UringLoop::piece_ended(unsigned index, int result) {
     auto& reading = readings_[slot.reading];
     if (result >= 0) {
         switch (slot.piece.advance(static_cast<std::size_t>(result))) {
-            case Piece::Progress::finished: return end_piece(index);
-            case Piece::Progress::again: return prepare(index);
+            case Piece::Progress::finished:
+                return end_piece(index);
+            case Piece::Progress::again:
+                return prepare(index);
             case Piece::Progress::ended_early:
                 fail_reading(reading, ended_early(*context_.root, reading.job.op.key));
                 return end_piece(index);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // UringLoop: the reads in flight of one io_uring, as seen by the one thread that owns it.
 //
-// Not thread-safe: UringReader's thread makes it, calls it and ends it (SINGLE_ISSUER). Opens values and reads them; does not
-// know where jobs come from.
+// Not thread-safe: UringReader's thread makes it, calls it and ends it (SINGLE_ISSUER). Opens values and reads them;
+// does not know where jobs come from.
 #pragma once
 
 #include <liburing.h>
@@ -18,8 +18,8 @@
 
 namespace kvern {
 
-// A ring with room for `depth` reads and the wake, its completion queue big enough for twice that. 0 or a negative errno
-// value.
+// A ring with room for `depth` reads and the wake, its completion queue big enough for twice that. 0 or a negative
+// errno value.
 int make_ring(io_uring& ring, unsigned depth);
 
 class UringLoop {

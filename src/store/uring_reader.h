@@ -2,9 +2,9 @@
 // UringReader: gets of a file store by one thread and one io_uring.
 //
 // Any thread may submit, attach, describe and stop. The thread opens a value, cuts it into pieces of
-// limits::file_piece_bytes, keeps at most `depth` pieces of at most `depth` values in flight, and takes turns between the
-// values, so that one big value uses the whole depth and a small one does not wait behind it. Buffers inside attached
-// regions are registered once the region is touched; other memory works without. Does not write files.
+// limits::file_piece_bytes, keeps at most `depth` pieces of at most `depth` values in flight, and takes turns between
+// the values, so that one big value uses the whole depth and a small one does not wait behind it. Buffers inside
+// attached regions are registered once the region is touched; other memory works without. Does not write files.
 #pragma once
 
 #include <chrono>

@@ -55,7 +55,9 @@ TEST(Region, GivesNothingWhenNothingFits) {
     EXPECT_EQ(region->stats().largest_free_bytes, 0U);
 }
 
-TEST(Region, RoundsItsSizeUpToPages) { EXPECT_EQ(make(page + 1)->size_bytes(), 2 * page); }
+TEST(Region, RoundsItsSizeUpToPages) {
+    EXPECT_EQ(make(page + 1)->size_bytes(), 2 * page);
+}
 
 TEST(Region, CountsWhatIsLeased) {
     const auto region = make(mib);

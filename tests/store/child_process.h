@@ -55,12 +55,12 @@ class Child {
 };
 
 // In a child: 0 if the condition holds, else a message and 1.
-#define CHILD_EXPECT(condition, message)                                                          \
-    do {                                                                                          \
-        if (!(condition)) {                                                                       \
-            fprintf(stderr, "child: %s: %s\n", #condition, std::string(message).c_str());         \
-            return 1;                                                                             \
-        }                                                                                         \
+#define CHILD_EXPECT(condition, message)                                                  \
+    do {                                                                                  \
+        if (!(condition)) {                                                               \
+            fprintf(stderr, "child: %s: %s\n", #condition, std::string(message).c_str()); \
+            return 1;                                                                     \
+        }                                                                                 \
     } while (false)
 
 // In a child: these system calls fail with EPERM from now on, as in a container's default profile.

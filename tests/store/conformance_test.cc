@@ -19,7 +19,9 @@ struct EngineCase {
     std::function<std::string(const std::string& folder)> uri;  // for a fresh, empty store
 };
 
-void PrintTo(const EngineCase& one, std::ostream* out) { *out << one.name; }
+void PrintTo(const EngineCase& one, std::ostream* out) {
+    *out << one.name;
+}
 
 EngineCase file_case(const std::string& name, const std::string& params) {
     return {name, [params](const std::string& folder) { return "file://" + folder + "?" + params; }};
@@ -55,7 +57,8 @@ class StoreConformance : public ::testing::TestWithParam<EngineCase> {
         EXPECT_TRUE(memory.guards_intact());
         return memory.text();
     }
-    std::vector<std::string> listed(const std::string& prefix, const std::string& after = {}, std::size_t limit = 1000) {
+    std::vector<std::string> listed(const std::string& prefix, const std::string& after = {},
+                                    std::size_t limit = 1000) {
         auto op = plain_op(OpKind::list, prefix);
         op.after = after;
         op.limit = limit;
@@ -111,8 +114,8 @@ TEST_P(StoreConformance, ReturnsAnyRange) {
     const auto value = filled(size, 7);
     ASSERT_EQ(put("ranged", value).status, Status::ok);
     const std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges{
-        {0, 1},       {0, 4096},       {4096, 4096}, {4096, 5000},      {1, 4096},           {4095, 2},
-        {mib, mib},   {mib, 2 * mib},  {0, size},    {size - 1, 1},     {size - 1234, 1234}, {size, 0},
+        {0, 1},       {0, 4096},       {4096, 4096}, {4096, 5000},  {1, 4096},           {4095, 2},
+        {mib, mib},   {mib, 2 * mib},  {0, size},    {size - 1, 1}, {size - 1234, 1234}, {size, 0},
         {8192, 2345}, {2 * mib, 4097}, {5, size - 5}};
     for (const auto& [offset, length] : ranges) {
         SCOPED_TRACE(std::to_string(offset) + "+" + std::to_string(length));
@@ -302,13 +305,14 @@ TEST_P(StoreConformance, KeepsMetadataOrSaysThatItCannot) {
 }
 
 TEST_P(StoreConformance, ListsInByteOrderWithPrefixAfterAndLimit) {
-    std::vector<std::string> keys{"a",     "b.x",  "b/1",       "b/2/x", "b/2.",  "b0",   "c/\xc3\xa4", "c/\xff",
-                                  "c/a b", "c/Z",  "d/e/f/g/h", "d/e/f", "e-/a",  "e/a",  "e0",         "zz/1"};
+    std::vector<std::string> keys{"a",     "b.x", "b/1",       "b/2/x", "b/2.", "b0",  "c/\xc3\xa4", "c/\xff",
+                                  "c/a b", "c/Z", "d/e/f/g/h", "d/e/f", "e-/a", "e/a", "e0",         "zz/1"};
     keys.erase(std::find(keys.begin(), keys.end(), "d/e/f"));  // would be a folder of another in a file store
     const auto value = filled(10, 1);
     for (const auto& key : keys) ASSERT_EQ(put(key, value).status, Status::ok) << key;
     std::sort(keys.begin(), keys.end());
-    const std::vector<std::string> prefixes{"", "b", "b/", "b/2", "b.", "c/", "d/e/", "d/e/f/g/h", "e", "none", "zz/1", "."};
+    const std::vector<std::string> prefixes{"",     "b",         "b/", "b/2",  "b.",   "c/",
+                                            "d/e/", "d/e/f/g/h", "e",  "none", "zz/1", "."};
     for (const auto& prefix : prefixes) {
         std::vector<std::string> expected;
         for (const auto& key : keys) {
@@ -372,8 +376,8 @@ TEST_P(StoreConformance, ListEntriesDescribeTheValues) {
 
 TEST_P(StoreConformance, KeysThatBreakARuleAreRefused) {
     const auto value = filled(10, 1);
-    for (const std::string key : {"", "/", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/.", ".kvern-tmp/x",
-                                  "a/.kvern-x"}) {
+    for (const std::string key :
+         {"", "/", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/.", ".kvern-tmp/x", "a/.kvern-x"}) {
         for (const auto kind : {OpKind::put, OpKind::get, OpKind::stat, OpKind::remove, OpKind::begin}) {
             auto op = plain_op(kind, key);
             if (kind == OpKind::put) op.buffers = {value.buffer()};
@@ -633,9 +637,14 @@ TEST_P(StoreConformance, ClosingAnswersEverythingInFlight) {
     for (std::size_t i = 0; i < count; ++i) {
         values.push_back(filled(100000, i));
         switch (i % 3) {
-            case 0: ops.push_back(put_op("close/" + std::to_string(i), values.back())); break;
-            case 1: ops.push_back(get_op("close/" + std::to_string(i - 1), {values.back().buffer()})); break;
-            default: ops.push_back(plain_op(OpKind::stat, "close/" + std::to_string(i - 2)));
+            case 0:
+                ops.push_back(put_op("close/" + std::to_string(i), values.back()));
+                break;
+            case 1:
+                ops.push_back(get_op("close/" + std::to_string(i - 1), {values.back().buffer()}));
+                break;
+            default:
+                ops.push_back(plain_op(OpKind::stat, "close/" + std::to_string(i - 2)));
         }
     }
     CompletionQueue queue;

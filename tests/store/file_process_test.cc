@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The file engine among processes: other writers, other users, no io_uring, no space, kill -9.
+#include <grp.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <grp.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,7 +22,9 @@ namespace {
 constexpr std::size_t mib = std::size_t{1} << 20;
 constexpr uid_t nobody = 65534;
 
-std::string uri_of(const std::string& folder, const std::string& params) { return "file://" + folder + "?" + params; }
+std::string uri_of(const std::string& folder, const std::string& params) {
+    return "file://" + folder + "?" + params;
+}
 
 // A value that names its writer in every word, so that a mixture of two writers shows.
 Memory stamped(std::size_t size_bytes, std::uint64_t writer) {
@@ -47,7 +49,9 @@ bool is_stamped(const Memory& memory, std::uint64_t& writer) {
 }
 
 // Becomes an ordinary user for good. In a child.
-bool become_nobody() { return setgroups(0, nullptr) == 0 && setgid(nobody) == 0 && setuid(nobody) == 0; }
+bool become_nobody() {
+    return setgroups(0, nullptr) == 0 && setgid(nobody) == 0 && setuid(nobody) == 0;
+}
 
 class AmongProcesses : public ::testing::TestWithParam<std::string> {
   protected:
@@ -57,7 +61,8 @@ INSTANTIATE_TEST_SUITE_P(Modes, AmongProcesses,
                          ::testing::Values("io=uring&direct=on", "io=threads&direct=on", "io=threads&direct=off"),
                          [](const auto& one) {
                              auto name = one.param;
-                             std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
+                             std::replace_if(
+                                 name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
                              return name;
                          });
 
@@ -153,8 +158,9 @@ TEST_P(AmongProcesses, EtagsAreAtomicBetweenProcesses) {
 TEST_P(AmongProcesses, KillingAWriterLeavesOnlyWholeValues) {
     constexpr std::size_t size = 2 * mib + 8;
     const auto uri = uri_of(folder_.path(), GetParam());
-    const auto keys_now = [&](Store& store) { return run(store, plain_op(OpKind::list, "killed/")).entries; };
-    const auto reader = open_or_fail(uri);
+    const auto keys_of = [](Store& store, const std::string& round) {
+        return run(store, plain_op(OpKind::list, "killed/" + round)).entries;
+    };
     for (std::uint64_t round = 1; round <= 4; ++round) {
         Child writer([&] {
             const auto store = open_or_fail(uri);
@@ -172,12 +178,11 @@ TEST_P(AmongProcesses, KillingAWriterLeavesOnlyWholeValues) {
             return 0;
         });
         // Killed at some point of its fifth put or later: no need to wait for a certain moment.
-        const auto before = keys_now(*reader).size();
-        while (keys_now(*reader).size() < before + 5) std::this_thread::yield();
+        const auto store = open_or_fail(uri);  // after the fork: a child must not inherit locks of other threads
+        while (keys_of(*store, std::to_string(round) + "-").size() < 5) std::this_thread::yield();
         writer.kill();
-        const auto store = open_or_fail(uri);
-        const auto entries = keys_now(*store);
-        EXPECT_GE(entries.size(), before + 5);
+        const auto entries = keys_of(*store, "");
+        EXPECT_GE(entries.size(), 5 * round);
         for (const auto& entry : entries) {
             EXPECT_EQ(entry.size_bytes, size);
             const Memory back(size);
@@ -348,8 +353,8 @@ TEST(Sandbox, WithoutFilesWithoutANamePutsTakeTemporaryNames) {
     TempFolder folder;
     ASSERT_EQ(chmod(folder.path().c_str(), 0777), 0);
     Child child([&] {
-        // linkat of a descriptor fails where neither the capability nor /proc is there; forbidding linkat is too much, so
-        // an unreadable /proc is imitated by another root directory.
+        // linkat of a descriptor fails where neither the capability nor /proc is there; forbidding linkat is too much,
+        // so an unreadable /proc is imitated by another root directory.
         CHILD_EXPECT(chroot(folder.path().c_str()) == 0 && chdir("/") == 0, "chroot");
         CHILD_EXPECT(become_nobody(), "setuid");
         const auto store = open_or_fail("file:///?io=threads");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What only the file engine promises: names, modes, links, temporaries, errors of the file system.
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -228,6 +229,49 @@ TEST(FileStore, RemovesOldTemporariesAndKeepsFreshOnes) {
     auto left = names_in(tmp);
     std::sort(left.begin(), left.end());
     EXPECT_EQ(left, (std::vector<std::string>{"fresh", "lock"}));
+}
+
+// Holds the lock of all changes, as a stopped process would.
+class HeldLock {
+  public:
+    explicit HeldLock(const std::string& root)
+        : fd_(open((root + "/.kvern-tmp/lock").c_str(), O_RDWR | O_CREAT, 0600)) {
+        EXPECT_EQ(flock(fd_, LOCK_EX), 0);
+    }
+    ~HeldLock() { close(fd_); }
+    HeldLock(const HeldLock&) = delete;
+    HeldLock& operator=(const HeldLock&) = delete;
+
+  private:
+    int fd_;
+};
+
+TEST(FileStore, IsBusyWhenAnotherProcessKeepsTheLockOfChanges) {
+    TempFolder folder;
+    const auto store = open_or_fail(uri_of(folder));
+    const HeldLock lock(folder.path());
+    const auto value = filled(100, 1);
+    EXPECT_EQ(run(*store, put_op("key", value)).status, Status::busy);
+    EXPECT_EQ(run(*store, put_op("key", value, Condition::absent)).status, Status::ok);  // needs no lock
+    EXPECT_EQ(temporaries_in(folder.path()), 0U);
+}
+
+TEST(FileStore, ClosingLeavesAStuckThreadBehindAndItsQueueAlone) {
+    TempFolder folder;
+    const auto value = filled(100, 1);
+    {
+        auto queue = std::make_unique<CompletionQueue>();
+        auto store = open_or_fail(uri_of(folder));
+        const HeldLock lock(folder.path());
+        Op op = put_op("key", value);
+        store->submit({&op, 1}, *queue);
+        while (temporaries_in(folder.path()) == 0) std::this_thread::yield();  // now it is inside
+        EXPECT_FALSE(store->close(std::chrono::milliseconds(1)));
+        EXPECT_TRUE(queue->drain().empty());
+        queue.reset();  // the thread must not touch it any more
+        store.reset();
+    }
+    while (temporaries_in(folder.path()) != 0) std::this_thread::yield();  // it ends by itself
 }
 
 TEST(FileStore, WorksAfterItsTemporariesFolderWasRemoved) {

@@ -160,10 +160,10 @@ inline std::uint64_t test_seed() {
 
 #define EXPECT_OK(op, outcome) EXPECT_EQ((outcome).status, ::kvern::Status::ok) << ::kvern::explain(op, outcome)
 #define ASSERT_OK(op, outcome) ASSERT_EQ((outcome).status, ::kvern::Status::ok) << ::kvern::explain(op, outcome)
-#define EXPECT_FAILED(expression, expected)                                        \
-    do {                                                                           \
-        const auto failed_outcome = (expression);                                  \
-        EXPECT_EQ(failed_outcome.status, ::kvern::Status::failed);                 \
+#define EXPECT_FAILED(expression, expected)                                             \
+    do {                                                                                \
+        const auto failed_outcome = (expression);                                       \
+        EXPECT_EQ(failed_outcome.status, ::kvern::Status::failed);                      \
         EXPECT_EQ(failed_outcome.error.code, expected) << failed_outcome.error.message; \
     } while (false)
 
