@@ -220,12 +220,13 @@ TEST(WorkerHalf, RandomStepsLeaveNoLease) {
     std::size_t loads = 0, reports = 0;
     for (int i = 0; i < 200; ++i) {
         Step step = f.next_step();
-        if (random() % 2) step.stores.push_back(f.store_job(random() % 16, 1 + random() % 5));
+        // Stores are of blocks 0 to 15, loads go into those from 16 on, of which some do not exist.
+        if (random() % 2) step.stores.push_back(f.store_job(random() % 8, 1 + random() % 5));
         if (random() % 3 == 0) step.ended.push_back(1 + random() % 5);
         if (random() % 3 == 0) {
             LoadJob job{"r" + std::to_string(++loads), {}, random() % 10 == 0};
-            for (std::size_t chunk = random() % 4; chunk < random() % 16; ++chunk)
-                job.chunks.push_back({hash_of(chunk), {static_cast<std::int32_t>(random() % 40) - 1, no_block}});
+            for (std::size_t chunk = random() % 4; chunk < random() % 12; ++chunk)
+                job.chunks.push_back({hash_of(chunk), {static_cast<std::int32_t>(16 + random() % 20), no_block}});
             step.loads.push_back(job);
         }
         ASSERT_TRUE(f.worker->begin_step(step.encode()));
