@@ -114,7 +114,7 @@ SUITES = [
     Suite("house", "rules of the source tree", 600, lambda junit: [ctest("release", junit, "^house$")]),
     Suite("cli", "the kvern command", 300, lambda junit: [ctest("release", junit, "^cli$")]),
     Suite("engine", "a real vLLM with the connector", 900, lambda junit: pytest("tests/engine", junit)),
-    Suite("wheel", "pip install into a bare environment", 300, lambda junit: pytest("tests/wheel", junit)),
+    Suite("wheel", "pip install into a bare environment", 600, lambda junit: pytest("tests/wheel", junit)),
     Suite("asan", "the same C++ tests with address and undefined sanitizers", 900, asan_steps),
     Suite("tsan", "memory, store and engine with the thread sanitizer", 900, tsan_steps),
 ]

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from engine import BLOCK, CHUNK, Engine, objects, prompt, transfer, wait_for_objects
+from real_engine import BLOCK, CHUNK, Engine, objects, prompt, transfer, wait_for_objects
 from reply import Reply
 
 Seen = tuple[Reply, list[int]]  # an answer and the digests of the prompt's full blocks
@@ -97,15 +97,15 @@ def ask_until_hit(engine: Engine, ids: list[int], hit: int, timeout_s: float = 1
         time.sleep(0.1)
 
 
-def damaged(model: str, store: str) -> dict[str, tuple[Reply, Reply, Reply]]:
+def damaged(model: str, store: str, names: list[str]) -> dict[str, tuple[Reply, Reply, Reply]]:
     """For each damage: the computed answer, the one with the damage, and the one after it healed."""
     engine = Engine(model, transfer(store))
     found = {}
-    for seed, (name, damage) in enumerate(DAMAGES.items()):
+    for seed, name in enumerate(names):
         ids, known = prompt(1000, 100 + seed), set(objects(Path(store)))
         cold = engine.ask(ids)
         wait_for_objects(Path(store), len(known) + 3)
-        damage([path for path in objects(Path(store)) if path not in known])
+        DAMAGES[name]([path for path in objects(Path(store)) if path not in known])
         engine.wipe()
         hurt = engine.ask(ids)
         found[name] = cold, hurt, ask_until_hit(engine, ids, stored_tokens(1000))
