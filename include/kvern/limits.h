@@ -15,7 +15,7 @@ inline constexpr std::size_t page_bytes = 4096;  // alignment of leases, slices 
 // Memory (design: memory).
 inline constexpr std::size_t registration_bytes_max = (std::size_t{4} << 30) - (std::size_t{64} << 10);
 inline constexpr std::size_t uring_buffer_bytes_max = std::size_t{1} << 30;  // the kernel's limit for one fixed buffer
-inline constexpr double quarantine_fraction_max = 0.25;  // of a region; beyond it no new loads
+inline constexpr double quarantine_fraction_max = 0.25;                      // of a region; beyond it no new loads
 
 // Store (design: store).
 inline constexpr std::size_t key_bytes_max = 1024;
@@ -24,16 +24,18 @@ inline constexpr std::size_t metadata_bytes_max = 8192;
 inline constexpr std::size_t list_entries_max = 1000;
 inline constexpr std::size_t queued_ops_max = 65536;  // per store; beyond it an operation is busy
 inline constexpr std::size_t open_uploads_max = 1024;
-inline constexpr unsigned file_depth_default = 16;        // reads in flight per file store
+inline constexpr unsigned file_depth_default = 16;  // reads in flight per file store
 inline constexpr unsigned file_depth_max = 256;
+inline constexpr std::size_t file_ring_cached_bytes_max = 256 << 10;   // buffered reads up to this take io_uring
 inline constexpr std::size_t file_piece_bytes = std::size_t{1} << 20;  // one system call moves at most this
-inline constexpr unsigned file_threads_default = 8;       // pool of the file engine: writes, stats, buffered I/O
-inline constexpr unsigned file_look_threads = 2;  // more that only answer stats, lists and removes: these never wait for a write
-inline constexpr std::size_t file_stats_per_task = 64;    // of a batch of stats, one thread does this many at a time
-inline constexpr milliseconds file_lock_wait{2000};       // for the lock of etag conditions; then busy
-inline constexpr std::size_t uring_buffers_max = 1024;    // registered parts of up to 1 GiB a file store
+inline constexpr unsigned file_threads_default = 8;  // pool of the file engine: writes, stats, buffered I/O
+inline constexpr unsigned file_look_threads =
+    2;  // more that only answer stats, lists and removes: these never wait for a write
+inline constexpr std::size_t file_stats_per_task = 64;  // of a batch of stats, one thread does this many at a time
+inline constexpr milliseconds file_lock_wait{2000};     // for the lock of etag conditions; then busy
+inline constexpr std::size_t uring_buffers_max = 1024;  // registered parts of up to 1 GiB a file store
 inline constexpr milliseconds temporary_age_max{60 * 60 * 1000};  // older left-over temporaries are removed
-inline constexpr milliseconds close_wait{5000};           // how long closing a store waits for what is in flight
+inline constexpr milliseconds close_wait{5000};  // how long closing a store waits for what is in flight
 inline constexpr std::size_t mem_store_bytes_default = std::size_t{256} << 20;
 
 // Cache (design: cache).
@@ -56,7 +58,7 @@ inline constexpr std::size_t staging_mib_default = 1024;
 inline constexpr std::uint32_t lookup_wait_us_default = 500;
 inline constexpr std::uint32_t lookup_deadline_ms_default = 50;
 inline constexpr std::uint32_t load_stall_ms_default = 2000;
-inline constexpr std::size_t lookup_first_chunks = 64;  // asked alone first: most misses end here
+inline constexpr std::size_t lookup_first_chunks = 64;     // asked alone first: most misses end here
 inline constexpr double store_staging_fraction_max = 0.5;  // stores may hold this part of staging, loads the rest
 inline constexpr unsigned breaker_failures = 3;            // in a row, then the store is left alone ...
 inline constexpr milliseconds breaker_open{5000};          // ... for this long, then one probe

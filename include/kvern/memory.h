@@ -90,7 +90,8 @@ class Region : public std::enable_shared_from_this<Region> {
     // True once the background touch is over: only then may the whole region be registered (registering untouched
     // memory faults in every page at once).
     bool touched() const;
-    // Blocks until touched() or until the timeout; returns touched().
+    // Blocks until touched(), until it is clear that nothing (more) will be touched, or until the timeout; returns
+    // touched().
     bool wait_touched(std::chrono::milliseconds timeout) const;
     RegionStats stats() const;
 

@@ -21,8 +21,8 @@
 
 namespace kvern {
 
-// Part of a lease that a transfer fills or reads. Direct I/O needs `data` 4 KiB aligned; sizes may be any, but in a list
-// of buffers all except the last should be multiples of 4 KiB (else the transfer falls back to buffered I/O).
+// Part of a lease that a transfer fills or reads. Direct I/O needs `data` 4 KiB aligned; sizes may be any, but in a
+// list of buffers all except the last should be multiples of 4 KiB (else the transfer falls back to buffered I/O).
 struct Buffer {
     std::byte* data = nullptr;
     std::size_t size_bytes = 0;
@@ -41,7 +41,8 @@ struct Op {
 
     // get: bytes [offset, offset + length) of the value into `buffers`, in order. length whole_value = up to the end.
     //      Fewer bytes than asked for, or more than the buffers hold, is failed(io), never a short success; the value's
-    //      whole size, etag and mtime come back in Outcome::stat. An offset beyond the end is failed(invalid_argument).
+    //      whole size, etag and mtime come back in Outcome::stat, also with a failure where the value could be opened.
+    //      An offset beyond the end is failed(invalid_argument).
     // put, append: `buffers` are the bytes.
     std::uint64_t offset = 0;
     std::uint64_t length = whole_value;
@@ -53,9 +54,9 @@ struct Op {
     std::string etag;
     std::string metadata;  // put, begin: at most 8 KiB, opaque
 
-    std::string after;                 // list: only keys greater than this
-    std::size_t limit = 1000;          // list: at most this many entries (and limits::list_entries_max)
-    std::uint64_t upload = 0;          // append, commit, abort: Outcome::upload of begin
+    std::string after;         // list: only keys greater than this
+    std::size_t limit = 1000;  // list: at most this many entries (and limits::list_entries_max)
+    std::uint64_t upload = 0;  // append, commit, abort: Outcome::upload of begin
 };
 
 struct Stat {
@@ -79,9 +80,9 @@ std::string_view to_string(Status status);
 
 struct Outcome {
     Status status = Status::failed;
-    Error error;               // failed and busy: why
-    std::uint64_t bytes = 0;   // get, put, append: bytes moved
-    Stat stat;                 // get, stat, put, commit; put with a failed `absent`
+    Error error;                 // failed and busy: why
+    std::uint64_t bytes = 0;     // get, put, append: bytes moved
+    Stat stat;                   // get, stat, put, commit; put with a failed `absent`
     std::vector<Entry> entries;  // list, in byte order of the keys
     bool more = false;           // list: there are further entries
     std::uint64_t upload = 0;    // begin
@@ -140,8 +141,9 @@ class Store {
     // operations on other memory work too. The store keeps the region alive until it is closed.
     virtual void attach(std::shared_ptr<Region> region) = 0;
     // Ends the store: what has not started gets failed(cancelled), what is in flight is waited for until the limit.
-    // Operations that are still in flight then complete to nobody: their queues must not be touched by the engine
-    // any more. Returns false in that case. The destructor calls it with limits::close_wait.
+    // Operations that are still in flight then complete to nobody, and the engine touches their queues no more; it
+    // returns false, and reads may still arrive in their buffers: leases of attached regions must be quarantined. The
+    // destructor calls it with limits::close_wait.
     virtual bool close(std::chrono::milliseconds wait) = 0;
 
   protected:

@@ -323,7 +323,6 @@ void Loader::report_finished() {
         if (!load.over()) return false;
         WorkerCounters::add(counters_.loads);
         WorkerCounters::add(counters_.load_ns, nanoseconds(now - load.started));
-        if (load.failed()) finished_.failed_chunks.push_back(load.job.chunks[load.end].hash);
         for (std::size_t i = load.end; i < load.job.chunks.size(); ++i)
             for (const std::int32_t block : load.job.chunks[i].blocks)
                 if (block != no_block) finished_.bad_blocks.push_back(block);

@@ -30,7 +30,6 @@ struct FinishedLoads {
     std::vector<std::string> requests;     // each started load once
     std::vector<std::int32_t> bad_blocks;  // blocks that were to be loaded and hold no valid bytes
     std::vector<std::string> troubled;     // of `requests`: those that the store failed, rather than the data
-    std::vector<ChunkHash> failed_chunks;  // the first chunk that failed, of each load that did not finish whole
 };
 
 class Loader {
@@ -65,7 +64,6 @@ class Loader {
         bool troubled = false;     // the store failed: busy, error or silence
         std::size_t removals = 0;  // removals of broken objects that its report waits for
         std::chrono::steady_clock::time_point started, progress;
-        bool failed() const { return end < job.chunks.size(); }
         bool over() const { return done == end && removals == 0; }
     };
     struct Waiter {

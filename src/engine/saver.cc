@@ -19,14 +19,12 @@ Saver::Saver(Store& store, Region& staging, const WorkerMemory& memory, WorkerCo
       bytes_max_(
           static_cast<std::size_t>(static_cast<double>(staging.size_bytes()) * limits::store_staging_fraction_max)),
       counters_(counters),
-      breaker_(clock),
-      stored_(clock) {}
+      breaker_(clock) {}
 
 void Saver::set_namespace(const Digest& name_space) {
     if (name_space == name_space_) return;
     name_space_ = name_space;
     namespace_hex_ = to_hex(name_space);
-    stored_.clear();
     in_flight_.clear();
     ++epoch_;
 }
@@ -64,7 +62,7 @@ Saver::Attempt Saver::attempt(const StoreJob& job) {
         counters_.drop(Drop::prefix);
         return Attempt::skipped;
     }
-    if (in_flight_.contains(job.chunk.hash) || stored_.find(job.chunk.hash) == Belief::present) return Attempt::skipped;
+    if (in_flight_.contains(job.chunk.hash)) return Attempt::skipped;
     if (!memory_.knows(job.chunk.blocks, false)) {
         log(LogLevel::error, "store",
             fmt::format("a chunk names blocks beyond the {} that exist; not stored", memory_.num_blocks));
@@ -117,7 +115,6 @@ void Saver::take(const Completion& completion) {
     const bool exists = outcome.status == Status::failed && outcome.error.code == ErrorCode::precondition;
     if (outcome.status == Status::ok || exists) {
         breaker_.success();
-        if (put.epoch == epoch_) stored_.note(put.hash, Belief::present);
         WorkerCounters::add(exists ? counters_.existing_chunks : counters_.stored_chunks);
         if (!exists) WorkerCounters::add(counters_.stored_bytes, layout_.object_bytes);
     } else {

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "base/breaker.h"
-#include "cache/presence.h"
 #include "engine/counters.h"
 #include "engine/pages.h"
 #include "engine/step.h"
@@ -33,8 +32,6 @@ class Saver {
     void offer(std::vector<StoreJob> jobs);
     // Gathers what fits into staging and submits it.
     void save();
-    // A chunk that was removed from the store may be stored again.
-    void forget(const ChunkHash& hash) { stored_.forget(hash); }
     // Takes the store's answers so far; returns how many puts are still under way.
     std::size_t settle();
     // Waits until every put has its answer, or until the timeout; returns how many have none.
@@ -61,7 +58,6 @@ class Saver {
     const std::size_t bytes_max_;  // of staging that puts may hold
     WorkerCounters& counters_;
     Breaker breaker_;
-    Presence stored_;  // what this worker knows to be in the store
     Digest name_space_{};
     std::string namespace_hex_;
     std::uint64_t epoch_ = 0;

@@ -95,12 +95,6 @@ void WorkerHalf::save() {
     if (!closed_) saver_->save();
 }
 
-FinishedLoads WorkerHalf::take_finished() {
-    FinishedLoads finished = loader_->take_finished();
-    for (const ChunkHash& hash : finished.failed_chunks) saver_->forget(hash);
-    return finished;
-}
-
 std::size_t WorkerHalf::shutdown(std::chrono::milliseconds wait) {
     if (closed_) return 0;
     closed_ = true;

@@ -36,7 +36,7 @@ class WorkerHalf {
     // After the step's forward pass: gathers finished chunks. When it returns, no block is referenced by a store any
     // more.
     void save();
-    FinishedLoads take_finished();
+    FinishedLoads take_finished() { return loader_->take_finished(); }
 
     const WorkerCounters& counters() const { return counters_; }
     RegionStats staging() const { return staging_->stats(); }

@@ -16,6 +16,8 @@
 namespace kvern {
 namespace {
 
+constexpr std::size_t no_limit = ~std::size_t{0};
+
 struct FileOptions {
     std::string io;
     std::string direct;
@@ -24,8 +26,9 @@ struct FileOptions {
 
 class FileStore final : public Store {
   public:
-    // `threads_why`: why reads take the pool; empty: they take io_uring.
-    FileStore(std::shared_ptr<FileContext> context, std::string threads_why, unsigned depth);
+    // `threads_why`: why reads take the pool; empty: they take io_uring, if they are at most `ring_bytes_max` long.
+    FileStore(std::shared_ptr<FileContext> context, std::string threads_why, unsigned depth,
+              std::size_t ring_bytes_max);
     ~FileStore() override { FileStore::close(limits::close_wait); }
 
     void submit(std::span<Op> ops, CompletionQueue& queue) override;
@@ -39,7 +42,8 @@ class FileStore final : public Store {
   private:
     // The operations of one submit, by the way they take.
     struct Sorted {
-        std::vector<Job> reads;
+        std::vector<Job> ring_reads;
+        std::vector<Job> pool_reads;
         std::vector<Job> stats;
         std::vector<std::unique_ptr<Task>> looks;
         std::vector<std::unique_ptr<Task>> writes;
@@ -52,6 +56,7 @@ class FileStore final : public Store {
     const std::shared_ptr<FileUploads> uploads_;
     const std::string threads_why_;
     const unsigned depth_;
+    const std::size_t ring_bytes_max_;
     const bool cheap_stat_;
     std::unique_ptr<UringReader> ring_;  // none: reads take the pool
 
@@ -78,12 +83,14 @@ bool is_remote(const FileFacts& facts) {
     return std::find(remote.begin(), remote.end(), facts.file_system) != remote.end();
 }
 
-FileStore::FileStore(std::shared_ptr<FileContext> context, std::string threads_why, unsigned depth)
+FileStore::FileStore(std::shared_ptr<FileContext> context, std::string threads_why, unsigned depth,
+                     std::size_t ring_bytes_max)
     : context_(std::move(context)),
       pool_(std::make_shared<ThreadPool>(limits::file_threads_default, limits::file_look_threads)),
       uploads_(std::make_shared<FileUploads>(context_)),
       threads_why_(std::move(threads_why)),
       depth_(depth),
+      ring_bytes_max_(ring_bytes_max),
       cheap_stat_(!is_remote(context_->facts)) {
     if (threads_why_.empty()) {
         ring_ =
@@ -119,9 +126,11 @@ void FileStore::submit(std::span<Op> ops, CompletionQueue& queue) {
 
 void FileStore::sort(Job&& job, Sorted& sorted) {
     switch (job.op.kind) {
-        case OpKind::get:
-            sorted.reads.push_back(std::move(job));
+        case OpKind::get: {
+            const bool by_ring = ring_ && total_bytes(job.op.buffers) <= ring_bytes_max_;
+            (by_ring ? sorted.ring_reads : sorted.pool_reads).push_back(std::move(job));
             break;
+        }
         case OpKind::stat:
             sorted.stats.push_back(std::move(job));
             if (sorted.stats.size() == limits::file_stats_per_task) {
@@ -148,12 +157,9 @@ void FileStore::sort(Job&& job, Sorted& sorted) {
 void FileStore::hand_out(Sorted&& sorted) {
     if (!sorted.stats.empty()) sorted.looks.push_back(blocking_task(context_, std::move(sorted.stats)));
     if (!sorted.looks.empty()) pool_->post(Lane::look, std::move(sorted.looks));
-    if (!sorted.reads.empty()) {
-        if (ring_) {
-            ring_->submit(std::move(sorted.reads));
-        } else {
-            pool_->post(Lane::read, make_read_tasks(context_, pool_, std::move(sorted.reads)));
-        }
+    if (!sorted.ring_reads.empty()) ring_->submit(std::move(sorted.ring_reads));
+    if (!sorted.pool_reads.empty()) {
+        pool_->post(Lane::read, make_read_tasks(context_, pool_, std::move(sorted.pool_reads)));
     }
     if (!sorted.writes.empty()) pool_->post(Lane::write, std::move(sorted.writes));
 }
@@ -162,7 +168,11 @@ std::string FileStore::describe() const {
     const auto& facts = context_->facts;
     auto text = "file: " + context_->root->path() + " (" + facts.file_system + "): ";
     text += context_->direct ? "direct" : "buffered (" + facts.buffered_why + ")";
-    text += ring_ ? "; reads by io_uring, depth " + std::to_string(depth_) + ", " + ring_->describe()
+    const auto larger = ring_bytes_max_ == no_limit
+                            ? std::string()
+                            : "; reads above " + format_size(ring_bytes_max_) +
+                                  " by threads (copies from the page cache use more than one core)";
+    text += ring_ ? "; reads by io_uring, depth " + std::to_string(depth_) + ", " + ring_->describe() + larger
                   : "; reads by " + std::to_string(limits::file_threads_default) + " threads (" + threads_why_ + ")";
     text += "; writes by " + std::to_string(limits::file_threads_default) + " threads";
     if (!facts.writable) {
@@ -256,10 +266,12 @@ Result<std::unique_ptr<Store>> open_file_store(const Uri& uri) {
                         "store '" + uri.text + "': io=uring is not possible: " + why + ": use io=auto");
         }
         threads_why = std::move(why);
-    } else if (options->io == "auto" && !context->direct) {
-        threads_why = "copies from the page cache use more than one core";
     }
-    return std::make_unique<FileStore>(std::move(context), std::move(threads_why), options->depth);
+    // What is in the page cache is copied by whoever reads it: worth a second core for big values, not the hand-off for
+    // small ones.
+    const auto ring_bytes_max =
+        options->io == "auto" && !context->direct ? limits::file_ring_cached_bytes_max : no_limit;
+    return std::make_unique<FileStore>(std::move(context), std::move(threads_why), options->depth, ring_bytes_max);
 }
 
 }  // namespace kvern

@@ -84,7 +84,6 @@ class LoadFixture {
         all.requests.insert(all.requests.end(), more.requests.begin(), more.requests.end());
         all.bad_blocks.insert(all.bad_blocks.end(), more.bad_blocks.begin(), more.bad_blocks.end());
         all.troubled.insert(all.troubled.end(), more.troubled.begin(), more.troubled.end());
-        all.failed_chunks.insert(all.failed_chunks.end(), more.failed_chunks.begin(), more.failed_chunks.end());
     }
     // Whether the blocks from `block` on hold chunks [from, to).
     bool holds(std::size_t from, std::size_t to, std::uint32_t block) const {

@@ -28,7 +28,6 @@ TEST(Loader, AWholeLoadReachesItsBlocks) {
     EXPECT_EQ(report.requests, Requests{"a"});
     EXPECT_TRUE(report.bad_blocks.empty());
     EXPECT_TRUE(report.troubled.empty());
-    EXPECT_TRUE(report.failed_chunks.empty());
     EXPECT_TRUE(f.holds(0, 4, 10));
     EXPECT_TRUE(f.untouched(0, 10));
     EXPECT_TRUE(f.untouched(18, 32));
