@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/thread_pool.h"
 
+#include <semaphore.h>
+
 #include <array>
+#include <cerrno>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -13,30 +16,66 @@
 #include "store/file_root.h"
 
 namespace kvern {
+namespace {
+
+// Tokens, one a queued task. Not a condition variable: glibc before 2.41 can lose a signal where many threads wait (its
+// bug 25847), and a pool that has lost one stands still.
+class Semaphore {
+  public:
+    Semaphore() { sem_init(&semaphore_, 0, 0); }
+    ~Semaphore() { sem_destroy(&semaphore_); }
+    Semaphore(const Semaphore&) = delete;
+    Semaphore& operator=(const Semaphore&) = delete;
+    void post(std::size_t count) {
+        for (; count > 0; --count) sem_post(&semaphore_);
+    }
+    void wait() {
+        while (sem_wait(&semaphore_) != 0 && errno == EINTR) {
+        }
+    }
+
+  private:
+    sem_t semaphore_;
+};
+
+// Threads with queues of their own. All but `tokens` is guarded by the pool's mutex.
+struct Crew {
+    unsigned threads_max = 0;
+    unsigned live = 0;
+    unsigned busy = 0;
+    std::array<std::deque<std::unique_ptr<Task>>, 2> queues;  // the first one goes first
+    Semaphore tokens;
+
+    std::size_t queued() const { return queues[0].size() + queues[1].size(); }
+    std::unique_ptr<Task> next() {
+        for (auto& queue : queues) {
+            if (queue.empty()) continue;
+            auto task = std::move(queue.front());
+            queue.pop_front();
+            return task;
+        }
+        return nullptr;
+    }
+};
+
+}  // namespace
 
 struct ThreadPool::State : std::enable_shared_from_this<State> {
-    State(unsigned bulk, unsigned look) : bulk_max(bulk), threads_max(bulk + look) {}
+    State(unsigned transfer_threads, unsigned look_threads) {
+        transfers.threads_max = transfer_threads;
+        looks.threads_max = look_threads;
+    }
 
-    void work();
-    std::unique_ptr<Task> next(std::unique_lock<std::mutex>& lock, bool& bulk);
-    bool runnable() const { return !of(Lane::look).empty() || (bulk_running < bulk_max && bulk_waiting() > 0); }
-    std::size_t bulk_waiting() const { return of(Lane::read).size() + of(Lane::write).size(); }
-    void wake(std::size_t tasks);
-    bool add_thread();
-    std::deque<std::unique_ptr<Task>>& of(Lane lane) { return lanes[static_cast<std::size_t>(lane)]; }
-    const std::deque<std::unique_ptr<Task>>& of(Lane lane) const { return lanes[static_cast<std::size_t>(lane)]; }
+    void work(Crew& crew);
+    void call(Crew& crew);
+    bool add_thread(Crew& crew);
+    Crew& crew_of(Lane lane) { return lane == Lane::look ? looks : transfers; }
 
-    const unsigned bulk_max;
-    const unsigned threads_max;
     std::mutex mutex;  // guards all below
-    std::condition_variable changed;
     std::condition_variable thread_ended;
-    std::array<std::deque<std::unique_ptr<Task>>, 3> lanes;
+    Crew looks;
+    Crew transfers;
     std::vector<std::thread> threads;
-    unsigned live = 0;
-    unsigned idle = 0;
-    unsigned woken = 0;  // of the idle ones, not yet running
-    unsigned bulk_running = 0;
     bool stopped = false;
 };
 
@@ -52,76 +91,59 @@ void ThreadPool::post(Lane lane, std::unique_ptr<Task> task) {
 }
 
 void ThreadPool::post(Lane lane, std::vector<std::unique_ptr<Task>>&& tasks) {
+    Crew& crew = state_->crew_of(lane);
+    std::size_t count = 0;
     {
         const std::lock_guard lock(state_->mutex);
         if (!state_->stopped) {
-            const auto count = tasks.size();
-            for (auto& task : tasks) state_->of(lane).push_back(std::move(task));
+            count = tasks.size();
+            auto& queue = crew.queues[lane == Lane::write ? 1 : 0];
+            for (auto& task : tasks) queue.push_back(std::move(task));
             tasks.clear();
-            state_->wake(count);
+            state_->call(crew);
         }
     }
+    crew.tokens.post(count);
     for (auto& task : tasks) task->cancel();
 }
 
-// REQUIRES the mutex. Wakes or starts as many threads as there are new tasks, if there are that many.
-void ThreadPool::State::wake(std::size_t tasks) {
-    for (; tasks > 0 && woken < idle; --tasks) {
-        ++woken;
-        changed.notify_one();
-    }
-    for (; tasks > 0 && live < threads_max; --tasks) {
-        if (!add_thread()) break;
+// REQUIRES the mutex. Starts threads until there is an idle one for each queued task, or there are as many as there may
+// be.
+void ThreadPool::State::call(Crew& crew) {
+    while (crew.live - crew.busy < crew.queued() && crew.live < crew.threads_max && add_thread(crew)) {
     }
 }
 
-bool ThreadPool::State::add_thread() {
+bool ThreadPool::State::add_thread(Crew& crew) {
     try {
-        threads.push_back(start_thread("kvern-io", [self = shared_from_this()] { self->work(); }));
+        threads.push_back(start_thread("kvern-io", [self = shared_from_this(), &crew] { self->work(crew); }));
     } catch (const std::system_error& error) {
         log(LogLevel::warning, "store", std::string("no further I/O thread: ") + error.what());
         return false;
     }
-    ++live;
+    ++crew.live;
     return true;
 }
 
-std::unique_ptr<Task> ThreadPool::State::next(std::unique_lock<std::mutex>& lock, bool& bulk) {
-    while (!runnable() && !stopped) {
-        ++idle;
-        changed.wait(lock);
-        --idle;
-        if (woken > 0) --woken;
-    }
-    for (const auto lane : {Lane::look, Lane::read, Lane::write}) {
-        bulk = lane != Lane::look;
-        if (of(lane).empty() || (bulk && bulk_running >= bulk_max)) continue;
-        auto task = std::move(of(lane).front());
-        of(lane).pop_front();
-        return task;
-    }
-    return nullptr;
-}
-
-void ThreadPool::State::work() {
+void ThreadPool::State::work(Crew& crew) {
     take_own_umask();
-    std::unique_lock lock(mutex);
     for (;;) {
-        bool bulk = false;
-        auto task = next(lock, bulk);
-        if (!task) {
-            if (stopped) break;
-            continue;
+        crew.tokens.wait();
+        std::unique_lock lock(mutex);
+        auto task = crew.next();
+        if (!task && stopped) {
+            --crew.live;
+            thread_ended.notify_all();
+            return;
         }
-        if (bulk) ++bulk_running;
+        if (!task) continue;
+        ++crew.busy;
         lock.unlock();
         task->run();
         task.reset();
         lock.lock();
-        if (bulk) --bulk_running;
+        --crew.busy;
     }
-    --live;
-    thread_ended.notify_all();
 }
 
 void ThreadPool::stop(std::unique_ptr<Task> last) {
@@ -129,18 +151,18 @@ void ThreadPool::stop(std::unique_ptr<Task> last) {
     {
         const std::lock_guard lock(state_->mutex);
         state_->stopped = true;
-        for (auto& lane : state_->lanes) {
-            for (auto& task : lane) waiting.push_back(std::move(task));
-            lane.clear();
+        for (Crew* crew : {&state_->looks, &state_->transfers}) {
+            while (auto task = crew->next()) waiting.push_back(std::move(task));
         }
-        if (last) {
-            if (state_->live > 0 || state_->add_thread()) {
-                state_->of(Lane::look).push_back(std::move(last));
-            } else {
-                waiting.push_back(std::move(last));
-            }
+        Crew& looks = state_->looks;
+        if (last && (looks.live > 0 || state_->add_thread(looks))) {
+            looks.queues[0].push_back(std::move(last));
+        } else if (last) {
+            waiting.push_back(std::move(last));
         }
-        state_->changed.notify_all();
+        // A token for each thread, and for the last task the one that its thread needs to come back for.
+        looks.tokens.post(looks.live + 1);
+        state_->transfers.tokens.post(state_->transfers.live);
     }
     for (auto& task : waiting) task->cancel();
 }
@@ -150,7 +172,8 @@ bool ThreadPool::join_until(std::chrono::steady_clock::time_point deadline) {
     bool all = false;
     {
         std::unique_lock lock(state_->mutex);
-        all = state_->thread_ended.wait_until(lock, deadline, [this] { return state_->live == 0; });
+        all = state_->thread_ended.wait_until(lock, deadline,
+                                              [this] { return state_->looks.live + state_->transfers.live == 0; });
         threads = std::move(state_->threads);
     }
     for (auto& thread : threads) {

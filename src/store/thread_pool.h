@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ThreadPool: threads for blocking system calls, with lanes, that can be left behind when the kernel hangs.
 //
-// Any thread may post. Threads start when there is work that no idle one takes. Lane `look` goes first and has threads
+// Any thread may post. Threads start when there is work that no idle one takes. Lane `look` has threads
 // of its own, so that a lookup never waits for writes; `read` goes before `write`. Order within a lane is first in,
 // first out. Tasks keep alive what they need: a thread that never comes back from a system call is detached.
 #pragma once
