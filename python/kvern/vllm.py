@@ -111,6 +111,7 @@ class SchedulerSide:
         self.complained: set[str] = set()
         self.requests: dict[str, Request] = {}
         self.unsupported = ""
+        self.configured = False
         self.core = _core.Scheduler(options)
         self.reporter = Reporter(self.core.counters, _claim_cpu_report())
         try:
@@ -137,9 +138,6 @@ class SchedulerSide:
                 return self.disable(worker.unsupported)
         self.core.configure([worker.geometry for worker in workers.values()])
         self.configured = True
-        logger.info("kvern: store %s", self.core.describe_store())
-
-    configured = False
 
     def open(self) -> bool:
         """Opens the namespace at the first request: only then does vLLM know the start value of its hashes."""
@@ -275,6 +273,9 @@ class WorkerSide:
                                  chunk_tokens, facts.shard_of(self.vllm_config, group),
                                  facts.ranks_on_host(self.vllm_config))
         self.kept = tensors  # the native half holds addresses only
+        logger.info("kvern: chunks of %d tokens (%.1f MiB a rank); store %s", chunk_tokens,
+                    len(layers) * first[0].numel() * item_bytes * (chunk_tokens // group.block_tokens) / 2**20,
+                    self.core.describe_store())
 
     def handshake(self) -> KvernHandshake:
         if self.core is None or self.unsupported:
