@@ -15,7 +15,7 @@ TEST(HalvesProperty, BlocksAreGoldenOrReportedBad) {
     const unsigned seed = given ? static_cast<unsigned>(std::atoi(given)) : std::random_device()();
     std::printf("KVERN_TEST_SEED=%u\n", seed);
     testing::Simulator::Seen all;
-    for (unsigned i = 0; i < 12 && !HasFailure(); ++i) {
+    for (unsigned i = 0; i < 8 && !HasFailure(); ++i) {
         SCOPED_TRACE(::testing::Message() << "KVERN_TEST_SEED=" << seed << ", round " << i);
         testing::Simulator simulator(seed + i);
         simulator.run(60);

@@ -361,9 +361,10 @@ class Simulator {
                 it->path().string().find(".kvern-tmp") == std::string::npos)
                 objects.push_back(it->path().string());
         if (objects.empty()) return;
-        ++seen_.damages;
         const std::string &path = objects[pick(objects.size())], &other = objects[pick(objects.size())];
         const auto size = fs::file_size(path, ignored);
+        if (ignored) return;  // a loader has just removed it
+        ++seen_.damages;
         const std::size_t kind = pick(5);
         if (kind == 0) fs::remove(path, ignored);
         if (kind == 1) fs::resize_file(path, pick(size + 5000), ignored);
