@@ -52,7 +52,8 @@ struct Op {
     // Outcome::stat describes what is there), etag replaces only that version. remove: any or etag.
     Condition condition = Condition::any;
     std::string etag;
-    std::string metadata;  // put, begin: at most 8 KiB, opaque
+    std::string metadata;        // put, begin: at most 8 KiB, opaque
+    bool with_metadata = false;  // stat, get: fill Outcome::stat.metadata, which may cost a further look
 
     std::string after;         // list: only keys greater than this
     std::size_t limit = 1000;  // list: at most this many entries (and limits::list_entries_max)
@@ -63,7 +64,7 @@ struct Stat {
     std::uint64_t size_bytes = 0;
     std::int64_t mtime_ns = 0;  // since the epoch
     std::string etag;           // changes with every new version of the value
-    std::string metadata;       // filled by stat and get
+    std::string metadata;       // filled where Op::with_metadata asked for it
 };
 
 struct Entry {

@@ -48,6 +48,7 @@ class Get {
     int look() {
         Op op;
         op.kind = OpKind::stat;
+        op.with_metadata = true;
         op.key = target_.key;
         Outcome outcome = run(*target_.store, op);
         op.kind = OpKind::get;  // the word in messages

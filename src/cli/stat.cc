@@ -23,6 +23,7 @@ int print_stat(const Options& options) {
     if (!target) return complain(target.error());
     Op op;
     op.kind = OpKind::stat;
+    op.with_metadata = true;
     op.key = target->key;
     const Outcome outcome = run(*target->store, op);
     if (outcome.status != Status::ok) return complain(op, outcome);

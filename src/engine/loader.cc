@@ -31,6 +31,11 @@ void clear(int event_fd) {
     [[maybe_unused]] const auto got = ::read(event_fd, &count, sizeof count);
 }
 
+// The store failed, rather than the data.
+bool is_trouble(LoadFailure failure) {
+    return failure == LoadFailure::stall || failure == LoadFailure::store_busy || failure == LoadFailure::store_error;
+}
+
 std::uint64_t nanoseconds(std::chrono::steady_clock::duration duration) {
     return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count());
 }
@@ -243,9 +248,7 @@ void Loader::chunk_done(Load& load, std::size_t chunk) {
 
 void Loader::chunk_failed(Load& load, std::size_t chunk, LoadFailure reason, const std::string& why, bool stalled) {
     if (chunk >= load.end) return;  // given up already
-    counters_.fail(reason);
-    load.troubled =
-        reason == LoadFailure::stall || reason == LoadFailure::store_busy || reason == LoadFailure::store_error;
+    load.failure = reason;
     log(reason == LoadFailure::absent ? LogLevel::info : LogLevel::warning, "load",
         fmt::format("request {}: chunk {} of {} will be recomputed: {}", load.job.request, chunk + 1,
                     load.job.chunks.size(), why));
@@ -322,11 +325,12 @@ void Loader::report_finished() {
     loads_.remove_if([&](Load& load) {
         if (!load.over()) return false;
         WorkerCounters::add(counters_.loads);
+        if (load.failure) counters_.fail(*load.failure);
         WorkerCounters::add(counters_.load_ns, nanoseconds(now - load.started));
         for (std::size_t i = load.end; i < load.job.chunks.size(); ++i)
             for (const std::int32_t block : load.job.chunks[i].blocks)
                 if (block != no_block) finished_.bad_blocks.push_back(block);
-        if (load.troubled) finished_.troubled.push_back(load.job.request);
+        if (load.failure && is_trouble(*load.failure)) finished_.troubled.push_back(load.job.request);
         finished_.requests.push_back(std::move(load.job.request));
         return true;
     });

@@ -12,6 +12,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -57,12 +58,12 @@ class Loader {
         std::string namespace_hex;
         Digest name_space{};
         std::vector<ChunkState> states;
-        std::size_t next = 0;      // first chunk that no read was started for
-        std::size_t done = 0;      // chunks done, of those before `end`
-        std::size_t end = 0;       // chunks that are still wanted: all, or those before the first failure
-        std::size_t attached = 0;  // reads under way for it
-        bool troubled = false;     // the store failed: busy, error or silence
-        std::size_t removals = 0;  // removals of broken objects that its report waits for
+        std::size_t next = 0;                // first chunk that no read was started for
+        std::size_t done = 0;                // chunks done, of those before `end`
+        std::size_t end = 0;                 // chunks that are still wanted: all, or those before the first failure
+        std::size_t attached = 0;            // reads under way for it
+        std::optional<LoadFailure> failure;  // of the first chunk that failed
+        std::size_t removals = 0;            // removals of broken objects that its report waits for
         std::chrono::steady_clock::time_point started, progress;
         bool over() const { return done == end && removals == 0; }
     };

@@ -249,8 +249,10 @@ bool SchedulerHalf::settle(Request& request, std::size_t first) {
         return true;
     }
     const Duration took = clock_.now() - request.lookup_started;
-    if (seen_ending) lookup_time_ = lookup_time_ == Duration::zero() ? took : (lookup_time_ * 7 + took) / 8;
-    counters_.lookup_ns += static_cast<std::uint64_t>(std::chrono::nanoseconds(took).count());
+    if (seen_ending) {
+        lookup_time_ = lookup_time_ == Duration::zero() ? took : (lookup_time_ * 7 + took) / 8;
+        counters_.lookup_ns += static_cast<std::uint64_t>(std::chrono::nanoseconds(took).count());
+    }
     if (!answer.error.empty()) {
         breaker_.failure();
         log(LogLevel::warning, "lookup", answer.error);

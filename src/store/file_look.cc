@@ -54,7 +54,7 @@ Outcome file_stat(const FileRoot& root, const FileFacts& facts, const Op& op) {
     Outcome outcome;
     outcome.status = Status::ok;
     outcome.stat = stat_of(status);
-    if (facts.attributes) outcome.stat.metadata = read_metadata(fd.get(), true);
+    if (op.with_metadata && facts.attributes) outcome.stat.metadata = read_metadata(fd.get(), true);
     return outcome;
 }
 

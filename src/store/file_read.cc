@@ -31,7 +31,7 @@ bool open_value(const FileRoot& root, const FileFacts& facts, const Op& op, bool
         return false;
     }
     outcome.stat = stat_of(status);
-    if (facts.attributes) outcome.stat.metadata = read_metadata(fd, false);
+    if (op.with_metadata && facts.attributes) outcome.stat.metadata = read_metadata(fd, false);
     const auto length = check_range(op, outcome.stat.size_bytes);
     if (!length) {
         outcome.error = length.error();

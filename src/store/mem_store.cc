@@ -28,6 +28,12 @@ struct Value {
     std::list<std::string>::iterator used;  // its place in the order of use
 };
 
+Stat stat_for(const Op& op, const Value& value) {
+    Stat stat = value.stat;
+    if (!op.with_metadata) stat.metadata.clear();
+    return stat;
+}
+
 struct Upload {
     std::string key;
     std::string metadata;
@@ -160,7 +166,7 @@ Outcome MemStore::get(const Op& op) {
         if (entry == values_.end()) return missed();
         order_.splice(order_.begin(), order_, entry->second.used);
         bytes = entry->second.bytes;
-        outcome.stat = entry->second.stat;
+        outcome.stat = stat_for(op, entry->second);
     }
     const auto range = check_range(op, bytes->size_bytes);
     if (!range) {
@@ -184,7 +190,7 @@ Outcome MemStore::condition_failure(const Op& op, const std::string& key) const 
         return outcome;
     }
     outcome = failed(precondition_failure(op.condition, exists));
-    if (exists) outcome.stat = entry->second.stat;
+    if (exists) outcome.stat = stat_for(op, entry->second);
     return outcome;
 }
 
@@ -236,7 +242,7 @@ Outcome MemStore::stat(const Op& op) {
     if (entry == values_.end()) return missed();
     Outcome outcome;
     outcome.status = Status::ok;
-    outcome.stat = entry->second.stat;
+    outcome.stat = stat_for(op, entry->second);
     return outcome;
 }
 

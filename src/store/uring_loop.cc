@@ -111,10 +111,10 @@ void UringLoop::prepare(unsigned index) {
 
 void UringLoop::wait() {
     completed_.flush(context_.delivery);
-    if (!idle() && buffers_.waiting()) {
-        // Registering takes milliseconds: let the reads go on meanwhile.
-        io_uring_submit(&ring_);
+    if (idle() && buffers_.waiting()) {
+        // Registering takes tens of milliseconds: while nobody waits for a read, and then the inbox is looked at first.
         buffers_.register_next(ring_);
+        return;
     }
     const int result = io_uring_submit_and_wait(&ring_, 1);
     if (result < 0 && result != -EINTR && result != -EAGAIN && result != -EBUSY) {

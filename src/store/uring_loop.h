@@ -42,7 +42,8 @@ class UringLoop {
     void admit(std::deque<Job>& jobs);
     // Fills the depth with pieces, one value after the other.
     void issue();
-    // Delivers what is complete, then sleeps until a piece ends or somebody writes the event.
+    // Delivers what is complete, then sleeps until a piece ends or somebody writes the event; with nothing to read it
+    // may register a buffer instead.
     void wait();
     void flush() { completed_.flush(context_.delivery); }
 

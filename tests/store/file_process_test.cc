@@ -269,6 +269,8 @@ TEST(OtherUsers, WithoutTheRightToReadGetAnError) {
     EXPECT_EQ(child.wait(), 0);
 }
 
+constexpr int reads_max = 1000;
+
 TEST(OtherUsers, WithLittleLockableMemoryReadUnregistered) {
     if (getuid() != 0) GTEST_SKIP() << "NOT TESTED: changing the user needs root";
     TempFolder folder;
@@ -284,12 +286,14 @@ TEST(OtherUsers, WithLittleLockableMemoryReadUnregistered) {
         auto lease = (*region)->try_lease(4 * mib);
         const auto value = filled(4 * mib, 1);
         CHILD_EXPECT(run(*store, put_op("key", value)).status == Status::ok, "put");
-        for (int i = 0; i < 2; ++i) {
+        std::string text;
+        // The ring registers when it has nothing to read: some read finds that it has tried.
+        for (int i = 0; i < reads_max && text.find("unregistered: 16 MiB") == std::string::npos; ++i) {
             const auto outcome = run(*store, get_op("key", {Buffer{lease->data(), 4 * mib}}));
             CHILD_EXPECT(outcome.status == Status::ok, outcome.error.message);
             CHILD_EXPECT(std::memcmp(lease->data(), value.data(), 4 * mib) == 0, "bytes");
+            text = store->describe();
         }
-        const auto text = store->describe();
         CHILD_EXPECT(text.find("unregistered: 16 MiB") != std::string::npos, text);
         CHILD_EXPECT(text.find("1 MiB") != std::string::npos, text);
         return 0;
@@ -306,7 +310,7 @@ TEST(Registration, HappensOnceARegionIsTouchedAndReadInto) {
     store->attach(*region);
     ASSERT_EQ(run(*store, put_op("key", filled(mib, 1))).status, Status::ok);
     auto lease = (*region)->try_lease(mib);
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < reads_max && store->describe().find("registered: 2 MiB") == std::string::npos; ++i) {
         ASSERT_EQ(run(*store, get_op("key", {Buffer{lease->data(), mib}})).status, Status::ok);
     }
     EXPECT_NE(store->describe().find("registered: 2 MiB"), std::string::npos) << store->describe();

@@ -352,7 +352,7 @@ TEST(FileStore, MetadataThatDoesNotFitLeavesNothing) {
     op.metadata.assign(limits::metadata_bytes_max, 'x');
     const auto outcome = run(*store, op);
     if (outcome.status == Status::ok) {
-        EXPECT_EQ(run(*store, plain_op(OpKind::stat, "key")).stat.metadata, op.metadata);
+        EXPECT_EQ(run(*store, with_metadata(plain_op(OpKind::stat, "key"))).stat.metadata, op.metadata);
     } else {
         EXPECT_FAILED(outcome, ErrorCode::not_supported);
         EXPECT_EQ(run(*store, plain_op(OpKind::stat, "key")).status, Status::miss);

@@ -117,6 +117,12 @@ inline Op plain_op(OpKind kind, std::string key = {}) {
     return op;
 }
 
+// A stat or get that asks for the metadata too.
+inline Op with_metadata(Op op) {
+    op.with_metadata = true;
+    return op;
+}
+
 inline Op upload_op(OpKind kind, std::uint64_t upload, std::vector<Buffer> buffers = {}) {
     Op op;
     op.kind = kind;
