@@ -126,7 +126,7 @@ bool FixedBuffers::register_part(io_uring& ring, Entry& entry) {
 
 void FixedBuffers::refuse(Entry& entry, const std::string& why) {
     entry.refused = true;
-    log(LogLevel::info, "store", "io_uring buffers stay unregistered: " + why);
+    log(LogLevel::warning, "store", "reads go on with unregistered buffers: " + why);
     const std::lock_guard lock(mutex_);
     refused_why_ = why;
 }
