@@ -87,8 +87,8 @@ bool FixedBuffers::prepare(io_uring& ring, Entry& entry) {
     if (entry.parts_done > 0) return true;
     const auto size = entry.region->size_bytes();
     if (const auto lockable = lockable_bytes(); size > lockable - std::min(lockable, registered_bytes_)) {
-        refuse(entry,
-               format_size(size) + " are more than this user may lock (ulimit -l: " + format_size(lockable) + ")");
+        refuse(entry, format_size(size) + " are more than this user may lock (ulimit -l: " + format_size(lockable) +
+                          "); raise that limit to save a little CPU");
         return false;
     }
     if (next_index_ + entry.parts > limits::uring_buffers_max) {
