@@ -93,6 +93,10 @@ def release_steps(_: Path) -> list[Step]:
     return cmake_build("release", ["-DKVERN_PYTHON=ON", f"-DPython_EXECUTABLE={PYTHON}"], [])
 
 
+def house_steps(junit: Path) -> list[Step]:
+    return [Step(["./run", "format", "--check"]), ctest("release", junit, "^house$")]
+
+
 def asan_steps(junit: Path) -> list[Step]:
     return [*cmake_build("asan-ubsan", ["-DKVERN_CLI=OFF"], []), ctest("asan-ubsan", junit)]
 
@@ -111,7 +115,7 @@ def tsan_steps(junit: Path) -> list[Step]:
 SUITES = [
     Suite("build", "release build with the Python module", 900, release_steps),
     Suite("unit", "C++ unit and conformance tests, release build", 300, lambda junit: [ctest("release", junit)]),
-    Suite("house", "rules of the source tree", 600, lambda junit: [ctest("release", junit, "^house$")]),
+    Suite("house", "rules of the source tree", 600, house_steps),
     Suite("cli", "the kvern command", 300, lambda junit: [ctest("release", junit, "^cli$")]),
     Suite("engine", "a real vLLM with the connector", 900, lambda junit: pytest("tests/engine", junit)),
     Suite("wheel", "pip install into a bare environment", 600, lambda junit: pytest("tests/wheel", junit)),
