@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // file: one file a value, below one directory of a local or shared file system.
 //
-// Any thread may submit. Reads: direct by one io_uring thread, or by a pool of threads; writes, looks, lists and
-// removes by the pool. Threads start when they are first needed. A value is written under no name (or a temporary one
-// in .kvern-tmp) and then published by a link or a rename, so that no reader ever sees a part of one, whoever is killed
-// when.
+// Any thread may submit. Reads: direct by one io_uring thread; out of the page cache by two where small and by a pool
+// of threads where large; by the pool alone where io_uring is forbidden. Writes, looks, lists and removes by the pool.
+// Threads start when they are first needed. A value is written under no name (or a temporary one in .kvern-tmp) and
+// then published by a link or a rename, so that no reader ever sees a part of one, whoever is killed when.
 //
 // What it does not do:
 // - It does not sync. After a power loss a value that was published shortly before may be short or hold zeros; loads
-// verify
-//   checksums, so that is a miss there. Other users of this store must check what they read.
-// - Conditions with etags are atomic among Kvern processes that share the file system's locks, not against other
-// programs.
-// - It never removes folders, and leaves foreign things below the root alone: they are misses, and lists skip and count
-// them.
+//   verify checksums, so that is a miss there. Other users of this store must check what they read.
+// - Conditions with etags are atomic among Kvern processes that share the file system's locks, not against others.
+// - It never removes folders, and leaves foreign things below the root alone: they are misses, and lists skip and
+//   count them.
 // - One key can't be the folder of another ("a" and "a/b").
 #pragma once
 
