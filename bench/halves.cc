@@ -27,7 +27,7 @@
 
 namespace {
 
-using kvern::ChunkHash;
+using kvern::ChunkId;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t chunks = 1000;
@@ -120,24 +120,25 @@ std::string hash_bytes(const std::string& text) {
     return {reinterpret_cast<const char*>(digest.data()), digest.size()};
 }
 
-std::vector<ChunkHash> prompt(const std::string& name) {
-    std::vector<ChunkHash> hashes;
-    for (std::size_t i = 0; i < chunks; ++i) hashes.emplace_back(hash_bytes(name + std::to_string(i)));
-    return hashes;
+std::vector<ChunkId> prompt(const std::string& name) {
+    std::vector<ChunkId> list;
+    for (std::size_t i = 0; i < chunks; ++i)
+        list.push_back({kvern::ChunkHash(hash_bytes(name + std::to_string(i))), i == 0 ? 0 : list.back().hash.tag()});
+    return list;
 }
 
-void put_all(kvern::Store& store, const std::string& name_space, const std::vector<ChunkHash>& hashes) {
+void put_all(kvern::Store& store, const std::string& name_space, const std::vector<ChunkId>& list) {
     kvern::CompletionQueue queue;
     std::string value(4096, 'x');
     std::vector<kvern::Op> ops;
-    for (const ChunkHash& hash : hashes) {
+    for (const ChunkId& chunk : list) {
         kvern::Op& op = ops.emplace_back();
         op.kind = kvern::OpKind::put;
-        op.key = kvern::object_key(name_space, hash, 0, "l0-31.h0-7");
+        op.key = kvern::object_key(name_space, chunk, 0, "l0-31.h0-7");
         op.buffers = {{reinterpret_cast<std::byte*>(value.data()), value.size()}};
     }
     store.submit(ops, queue);
-    for (std::size_t answers = 0; answers < hashes.size();) {
+    for (std::size_t answers = 0; answers < list.size();) {
         queue.wait(std::chrono::milliseconds(-1));
         for (const kvern::Completion& completion : queue.drain()) {
             ++answers;
@@ -156,11 +157,12 @@ std::vector<Row> measure_lookups(const Options& options) {
     kvern::FakeClock clock;
     kvern::Presence presence(clock);
     kvern::Lookups lookups(**store, presence);
-    lookups.configure(name_space, 0, {"l0-31.h0-7"});
-    const auto lookup_ms = [&](const std::vector<ChunkHash>& hashes, std::size_t expected) {
+    const kvern::Lookups::Group group{{kvern::GroupKind::full, block_tokens, chunk_tokens, 0}, {"l0-31.h0-7"}};
+    lookups.configure(name_space, {&group, 1});
+    const auto lookup_ms = [&](const std::vector<ChunkId>& list, std::size_t expected) {
         presence.clear();
         const auto start = Clock::now();
-        const auto id = lookups.start(hashes);
+        const auto id = lookups.start(list);
         const auto answer = lookups.wait_for(id, std::chrono::seconds(10));
         const double time = since(start, 1e3);
         lookups.cancel(id);
@@ -169,8 +171,8 @@ std::vector<Row> measure_lookups(const Options& options) {
     };
     // The floor: stat(2) of the same files, one after the other, with nothing around it.
     std::vector<std::string> paths;
-    for (const ChunkHash& hash : there)
-        paths.push_back(folder.path() + "/" + kvern::object_key(name_space, hash, 0, "l0-31.h0-7"));
+    for (const ChunkId& chunk : there)
+        paths.push_back(folder.path() + "/" + kvern::object_key(name_space, chunk, 0, "l0-31.h0-7"));
     const auto plain_ms = [&] {
         struct stat status {};
         const auto start = Clock::now();
@@ -221,20 +223,19 @@ std::unique_ptr<kvern::SchedulerHalf> open_half() {
     op.buffers = {{reinterpret_cast<std::byte*>(nonce.data()), nonce.size()}};
     nonce.resize(kvern::run(values, op).bytes);
     kvern::Identity identity;
-    identity.groups = {{"full", 32, 8, 128, 128, block_tokens}};
+    identity.groups = {{"full", "0-31", "bf16", "NHD", "none", 32, 8, 128, 128, block_tokens, 0}};
     kvern::Geometry geometry;
-    geometry.shard = {0, 31, 0, 7};
-    geometry.block_tokens = block_tokens;
-    geometry.chunk_tokens = chunk_tokens;
+    geometry.groups = {{{kvern::GroupKind::full, block_tokens, chunk_tokens, 0}, {0, 31, 0, 7}}};
     geometry.identity = identity.to_json();
     geometry.nonce = nonce;
     if (auto configured = half->configure({&geometry, 1}); !configured) stop(configured.error().message);
-    half->open("model", "label", "seed");
+    if (auto opened = half->open("model", "label", "seed", block_tokens); !opened) stop(opened.error().message);
     return half;
 }
 
 std::vector<Row> measure_scheduler(const Options& options) {
     constexpr std::size_t blocks = chunks * chunk_tokens / block_tokens;
+    constexpr std::uint64_t prompt_tokens = chunks * chunk_tokens + 1;
     auto half = open_half();
     const std::size_t repeats = options.rounds * 10;
 
@@ -244,17 +245,17 @@ std::vector<Row> measure_scheduler(const Options& options) {
     for (std::size_t i = 0; i < std::min<std::size_t>(options.rounds, 100); ++i) {
         const std::string id = "first" + std::to_string(i);
         const auto start = Clock::now();
-        half->learn(id, waiting);
+        half->learn(id, waiting, prompt_tokens);
         half->add(id);
         first.push_back(since(start, 1e6));
         half->finish(id);
     }
-    half->learn("waiting", waiting);
+    half->learn("waiting", waiting, prompt_tokens);
     half->add("waiting");
     while (half->match("waiting", 0, false).pending) continue;
     for (std::size_t i = 0; i < repeats; ++i) {
         const auto start = Clock::now();
-        half->learn("waiting", waiting);
+        half->learn("waiting", waiting, prompt_tokens);
         half->match("waiting", 0, false);
         repeated.push_back(since(start, 1e6));
     }
@@ -268,14 +269,14 @@ std::vector<Row> measure_scheduler(const Options& options) {
         ids.push_back("running" + std::to_string(i));
         hashes.emplace_back(ids.back(), blocks);
         computed[i] = 1000 + 37 * i;
-        half->learn(ids[i], hashes[i]);
-        half->scheduled(ids[i], {true, table, 0, computed[i], 0});
+        half->learn(ids[i], hashes[i], prompt_tokens);
+        half->scheduled(ids[i], {true, {table}, 0, computed[i], 0});
     }
     half->build_step();
     for (std::size_t i = 0; i < repeats; ++i) {
         const auto start = Clock::now();
         for (std::size_t each = 0; each < running; ++each) {
-            half->learn(ids[each], hashes[each]);
+            half->learn(ids[each], hashes[each], prompt_tokens);
             half->scheduled(ids[each], {false, {}, computed[each]++, 1, 0});
         }
         half->build_step();

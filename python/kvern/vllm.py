@@ -30,7 +30,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 from vllm.logger import init_logger
 
-from kvern import _core, facts
+from kvern import _core, device, facts
 from kvern.metrics import KvernPromMetrics, KvernStats, Reporter
 
 if TYPE_CHECKING:
@@ -60,12 +60,15 @@ class KvernHandshake(KVConnectorHandshakeMetadata):
 
 @dataclass
 class KvernWorkerMetadata(KVConnectorWorkerMetadata):
-    """Requests whose loads failed because of the store; sent only when there are some."""
+    """What failed: blocks that were not loaded, and requests whose loads failed because of the store. Sent only when there is
+    something to say."""
 
+    bad_blocks: set[int] = field(default_factory=set)
     troubled: set[str] = field(default_factory=set)
 
     def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
         assert isinstance(other, KvernWorkerMetadata)
+        self.bad_blocks |= other.bad_blocks
         self.troubled |= other.troubled
         return self
 
@@ -103,24 +106,41 @@ def guarded(fallback: Callable[[], Any]) -> Callable[[Callable], Callable]:
     return decorate
 
 
+@dataclass
+class Known:
+    """A request that was seen. adapter: see SchedulerSide.adapter_of."""
+
+    request: Request
+    adapter: str | None
+
+
+def _served_groups(vllm_config: Any, kv_cache_config: Any) -> list[facts.Group]:
+    groups = facts.served_groups(vllm_config, kv_cache_config)
+    if facts.loads_are_whole(groups) and not hasattr(base, "KVConnectorTransferResults"):
+        raise facts.Unsupported("this vLLM can't take back a failed load of a model with windows or states")
+    return groups
+
+
 class SchedulerSide:
     """The connector in the scheduler's process: vLLM's objects on one side, _core.Scheduler on the other."""
 
     def __init__(self, vllm_config: Any, kv_cache_config: Any, options: str):
         self.vllm_config = vllm_config
         self.complained: set[str] = set()
-        self.requests: dict[str, Request] = {}
+        self.requests: dict[str, Known] = {}
         self.unsupported = ""
         self.configured = False
         self.core = _core.Scheduler(options)
         self.reporter = Reporter(self.core.counters, _claim_cpu_report())
+        self.adapters = facts.Adapters(time.time())
         try:
-            group = facts.served_group(vllm_config, kv_cache_config)
+            groups = _served_groups(vllm_config, kv_cache_config)
             facts.check_hash(vllm_config)
         except facts.Unsupported as reason:
             self.disable(str(reason))
             return
-        _core.chunk_tokens(options, group.block_tokens, group.bytes_per_token)  # before the workers allocate anything
+        self.hash_block_tokens = facts.hash_block_tokens(kv_cache_config, groups)
+        _core.chunk_tokens(options, *facts.chunk_basis(kv_cache_config, groups))  # before the workers allocate anything
         model_id = _core.option(options, "model_id")
         self.model = f"id:{model_id}" if model_id else _core.weights_digest(facts.model_folder(vllm_config))
         self.core.announce(vllm_config.kv_transfer_config.engine_id)
@@ -154,34 +174,48 @@ class SchedulerSide:
                            "another engine; set PYTHONHASHSEED to the same number everywhere")
         served_name = self.vllm_config.model_config.served_model_name
         label = served_name[0] if isinstance(served_name, list) else served_name
-        self.core.open(self.model, str(label or self.vllm_config.model_config.model), seed)
+        self.core.open(self.model, str(label or self.vllm_config.model_config.model), seed, self.hash_block_tokens)
         logger.info("kvern: namespace %s", self.core.namespace())
         return True
 
-    @staticmethod
-    def served(request: Request) -> bool:
-        """False for requests with an adapter: vLLM's hash names it, and a file overwritten in place keeps its name."""
-        return request.lora_request is None
+    def adapter_of(self, request: Request) -> str | None:
+        """The digest of the adapter's weights (vLLM's hash knows only its name and path); "" for none, None if it can't be told
+        which weights the engine has."""
+        return "" if request.lora_request is None else self.adapters.digest(request.lora_request.lora_path)
+
+    def take(self, request: Request) -> Known | None:
+        """The request with what is asked for in each call; None if it is not served."""
+        known = self.requests.get(request.request_id)
+        if known is None and self.open():
+            if len(request.block_hashes) != request.num_tokens // self.hash_block_tokens:
+                if "hashes" not in self.complained:
+                    self.complained.add("hashes")
+                    logger.warning("kvern: a prompt of %d tokens has %d block hashes of %d tokens, so it is not served",
+                                   request.num_tokens, len(request.block_hashes), self.hash_block_tokens)
+                return None
+            known = self.requests[request.request_id] = Known(request, self.adapter_of(request))
+            if known.adapter is None:
+                self.core.count_adapter_miss()
+        return known if known and known.adapter is not None else None
 
     @guarded(lambda: None)
     def on_new_request(self, request: Request) -> None:
-        if self.served(request) and self.open():
-            self.requests[request.request_id] = request
-            self.core.add(request.request_id, request.block_hashes)
+        if (known := self.take(request)) is not None:
+            self.core.add(request.request_id, request.block_hashes, request.num_tokens, known.adapter)
 
     @guarded(lambda: (0, False))
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> tuple[int | None, bool]:
-        if not self.served(request) or not self.open():
+        known = self.take(request)
+        if known is None:
             return 0, False
-        self.requests[request.request_id] = request
-        tokens = self.core.match(request.request_id, request.block_hashes, num_computed_tokens,
-                                 bool(getattr(request, "skip_reading_prefix_cache", False)))
+        tokens = self.core.match(request.request_id, request.block_hashes, request.num_tokens, known.adapter,
+                                 num_computed_tokens, bool(getattr(request, "skip_reading_prefix_cache", False)))
         return (None, False) if tokens < 0 else (tokens, tokens > 0)
 
     # Not guarded: blocks that vLLM believes to be loading must be loaded or reported, so an error here has to stop it.
     def update_state_after_alloc(self, request: Request, blocks: Any, num_external_tokens: int) -> None:
         if num_external_tokens > 0:
-            self.core.allocated(request.request_id, blocks.get_block_ids()[0], num_external_tokens)
+            self.core.allocated(request.request_id, blocks.get_block_ids(), num_external_tokens)
 
     @guarded(KvernMetadata)
     def build_connector_meta(self, output: Any) -> KvernMetadata:
@@ -200,17 +234,17 @@ class SchedulerSide:
         return KvernMetadata(self.core.build_step())
 
     def _scheduled(self, request_id: str, restarted: bool, blocks: Any, computed: int, output: Any, drafts: Any) -> None:
-        request = self.requests.get(request_id)
-        if request is not None:
-            self.core.scheduled(request_id, request.block_hashes, restarted, blocks[0] if blocks else None, computed,
-                                output.num_scheduled_tokens[request_id], len(drafts.get(request_id, ())))
+        known = self.requests.get(request_id)
+        if known is not None and known.adapter is not None:
+            self.core.scheduled(request_id, known.request.block_hashes, known.request.num_tokens, known.adapter, restarted,
+                                blocks, computed, output.num_scheduled_tokens[request_id], len(drafts.get(request_id, ())))
 
     @guarded(lambda: None)
     def update_connector_output(self, output: Any) -> None:
-        if output.invalid_block_ids:
-            self.core.bad_blocks(output.invalid_block_ids)
-        if isinstance(output.kv_connector_worker_meta, KvernWorkerMetadata):
-            for request_id in output.kv_connector_worker_meta.troubled:
+        told = output.kv_connector_worker_meta
+        if isinstance(told, KvernWorkerMetadata):
+            self.core.bad_blocks(told.bad_blocks)
+            for request_id in told.troubled:
                 self.core.troubled(request_id)
         for request_id in output.finished_recving or ():
             self.core.loaded(request_id)
@@ -228,6 +262,27 @@ class SchedulerSide:
         return True
 
 
+def runtime_for(place: torch.device) -> Any:
+    """What copies between the engine's memory and the host; None for memory that the native half reaches itself."""
+    return None if place.type == "cpu" else device.TorchRuntime(place)
+
+
+@dataclass
+class Finished:
+    """Loads that ended in a step, and those of them of which not everything was loaded."""
+
+    requests: set[str] = field(default_factory=set)
+    failed: set[str] = field(default_factory=set)
+
+
+@dataclass
+class Failed:
+    """What failed and has not been told yet: to vLLM, and to our scheduler half."""
+
+    blocks: set[int] = field(default_factory=set)
+    told: KvernWorkerMetadata = field(default_factory=KvernWorkerMetadata)
+
+
 class WorkerSide:
     """The connector in a worker: vLLM's KV memory on one side, _core.Worker on the other."""
 
@@ -237,9 +292,10 @@ class WorkerSide:
         self.core: _core.Worker | None = None
         self.reporter = Reporter(lambda: self.core.counters() if self.core else {}, _claim_cpu_report())
         self.unsupported = "vLLM has not registered any KV memory"
+        self.whole = False  # loads succeed or fail as a whole
         self.identity = ""
-        self.bad_blocks: set[int] = set()
-        self.troubled: set[str] = set()
+        self.device: device.Copies | None = None
+        self.failed = Failed()
         self.steps = self.saves = self.polls = 0
 
     def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
@@ -252,30 +308,46 @@ class WorkerSide:
             self.unsupported = str(reason)
 
     def _register(self, kv_caches: dict[str, torch.Tensor]) -> None:
-        group = facts.served_group(self.vllm_config, self.kv_cache_config)
-        tensors = [kv_caches[name] for _, name in group.layers]
-        first = tensors[0]
-        for (_, name), tensor in zip(group.layers, tensors, strict=True):
-            if tensor.device.type != "cpu":
-                raise facts.Unsupported(f"KV memory is on {tensor.device}; host memory is served so far")
-            if tensor.shape != first.shape or tensor.stride() != first.stride() or tensor.dtype != first.dtype:
-                raise facts.Unsupported(f"KV memory of layer {name} is shaped unlike that of {group.layers[0][1]}")
-        if not first[0].is_contiguous():
-            raise facts.Unsupported("a block of one layer is not one piece of memory")
-        if first.shape[0] != self.kv_cache_config.num_blocks:
-            raise facts.Unsupported(f"KV memory has {first.shape[0]} rows for {self.kv_cache_config.num_blocks} blocks")
-        chunk_tokens = _core.chunk_tokens(self.options, group.block_tokens, group.bytes_per_token)
-        self.identity = facts.identity_json(self.vllm_config, self.kv_cache_config, group, chunk_tokens, first)
-        item_bytes = first.element_size()
-        layers = [(name, tensor.data_ptr(), tensor.stride(0) * item_bytes)
-                  for (_, name), tensor in zip(group.layers, tensors, strict=True)]
-        self.core = _core.Worker(self.options, layers, first.shape[0], first[0].numel() * item_bytes, group.block_tokens,
-                                 chunk_tokens, facts.shard_of(self.vllm_config, group),
+        config = self.kv_cache_config
+        groups = _served_groups(self.vllm_config, config)
+        self.whole = facts.loads_are_whole(groups)
+        tensors = [[kv_caches[name] for _, name in group.layers] for group in groups]
+        places = {tensor.device for layers in tensors for tensor in layers}
+        if len(places) != 1:
+            raise facts.Unsupported(f"KV memory is on several devices: {', '.join(sorted(map(str, places)))}")
+        chunk_tokens = _core.chunk_tokens(self.options, *facts.chunk_basis(config, groups))
+        self.identity = facts.identity_json(self.vllm_config, config, groups, chunk_tokens, [layers[0] for layers in tensors])
+        described, pages = [], []
+        for group, layers in zip(groups, tensors, strict=True):
+            found = [facts.pages_of(name, tensor, config.num_blocks)
+                     for (_, name), tensor in zip(group.layers, layers, strict=True)]
+            for (_, name), tensor, page in zip(group.layers, layers, found, strict=True):
+                if page.page_bytes != found[0].page_bytes or tensor.stride()[1:] != layers[0].stride()[1:]:
+                    raise facts.Unsupported(f"KV memory of layer {name} is shaped unlike that of {group.layers[0][1]}")
+            shard, replica, replicas = facts.shard_of(self.vllm_config, group)
+            described.append((group.kind, [(name, tensor.data_ptr(), page.stride_bytes) for (_, name), tensor, page
+                                           in zip(group.layers, layers, found, strict=True)],
+                              found[0].page_bytes, group.block_tokens, chunk_tokens, group.window_tokens, shard, replica, replicas))
+            pages.append(found)
+        runtime = runtime_for(places.pop())
+        self.core = _core.Worker(self.options, described, config.num_blocks, runtime is not None,
                                  facts.ranks_on_host(self.vllm_config))
         self.kept = tensors  # the native half holds addresses only
-        logger.info("kvern: chunks of %d tokens (%.1f MiB a rank); store %s", chunk_tokens,
-                    len(layers) * first[0].numel() * item_bytes * (chunk_tokens // group.block_tokens) / 2**20,
+        if runtime is not None:
+            self._take_device(runtime, tensors, pages)
+        size_bytes = sum(slices * stride for slices, _, stride in map(self.core.slices, range(len(groups))))
+        logger.info("kvern: %schunks of %d tokens (%.1f MiB a rank); store %s",
+                    f"{len(groups)} KV cache groups, " if len(groups) > 1 else "", chunk_tokens, size_bytes / 2**20,
                     self.core.describe_store())
+
+    def _take_device(self, runtime: Any, tensors: list[list[torch.Tensor]], pages: list[list[facts.Pages]]) -> None:
+        staging = self.core.staging_memory()
+        not_pinned = runtime.pin(*staging)
+        if not_pinned:
+            logger.warning("kvern: copies from and to the device take a detour: %s", not_pinned)
+        self.device = device.Copies(runtime, tensors, [[(page.page_bytes, page.stride_bytes) for page in group] for group in pages],
+                                    [self.core.slices(group) for group in range(len(tensors))], staging,
+                                    self.core.device_copies_max(), self.kv_cache_config.num_blocks)
 
     def handshake(self) -> KvernHandshake:
         if self.core is None or self.unsupported:
@@ -294,17 +366,43 @@ class WorkerSide:
         self.saves += 1
         if self.core:
             self.core.save()
+            if self.device and (copies := self.core.take_gathers()):
+                self.device.gather(copies)
 
-    @guarded(lambda: (None, None))
-    def get_finished(self) -> tuple[None, set[str] | None]:
+    @guarded(lambda: Finished())
+    def finished_loads(self) -> Finished:
         self.polls += 1
-        finished = self.core.take_finished() if self.core else None
-        if finished is None:
-            return None, None
-        requests, bad_blocks, troubled = finished
-        self.bad_blocks.update(bad_blocks)
-        self.troubled.update(troubled)
-        return None, set(requests)
+        if not self.core:
+            return Finished()
+        if self.device:
+            self._move_on(self.device)
+        loads = self.core.take_finished()
+        if loads is None:
+            return Finished()
+        requests, failed, bad_blocks, troubled = loads
+        self.failed.blocks.update(bad_blocks)
+        self.failed.told.bad_blocks.update(bad_blocks)
+        self.failed.told.troubled.update(troubled)
+        return Finished(set(requests), set(failed))
+
+    def _move_on(self, copies: device.Copies) -> None:
+        """Tells which copies have ended, and starts the next ones."""
+        gathers, scatters = copies.poll()
+        if gathers or scatters:
+            self.core.copied(gathers, scatters)
+        copies.scatter(self.core.take_scatters())
+
+    def blocks_with_errors(self) -> set[int]:
+        """For vLLM, where it can go on behind the last good block; else it is told the request (get_transfer_results)."""
+        blocks, self.failed.blocks = self.failed.blocks, set()
+        return set() if self.core is None or self.whole else blocks
+
+    def tell_scheduler(self) -> KvernWorkerMetadata | None:
+        told = self.failed.told
+        if not told.bad_blocks and not told.troubled:
+            return None
+        self.failed.told = KvernWorkerMetadata()
+        return told
 
     def check_hooks(self) -> None:
         """Once, after some steps: a runner that never calls us would look like a cache that never hits."""
@@ -317,8 +415,10 @@ class WorkerSide:
 
     def shutdown(self) -> None:
         if self.core:
+            if self.device:
+                self.core.copied(*self.device.finish())
             self.core.shutdown(SHUTDOWN_WAIT_S)
-        self.core = None
+        self.core = self.device = None
 
 
 def _rank(kind: str) -> int:
@@ -326,12 +426,6 @@ def _rank(kind: str) -> int:
 
     group = parallel_state.get_tp_group() if kind == "tp" else parallel_state.get_pp_group()
     return group.rank_in_group
-
-
-def _taken(values: set) -> set:
-    taken = set(values)
-    values.clear()
-    return taken
 
 
 class KvernConnector(KVConnectorBase_V1, SupportsHMA):
@@ -444,10 +538,16 @@ class KvernConnector(KVConnectorBase_V1, SupportsHMA):
         self.worker.wait_for_save()
 
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
-        return self.worker.get_finished()
+        return None, self.worker.finished_loads().requests or None
+
+    def get_transfer_results(self, finished_req_ids: set[str]) -> Any:
+        """Takes the place of get_finished where vLLM has it."""
+        ended = self.worker.finished_loads()
+        failed = ended.failed if self.worker.whole else set()  # else vLLM keeps what lies before the first bad block
+        return base.KVConnectorTransferResults(finished_recving=ended.requests, failed_recving=failed)
 
     def get_block_ids_with_load_errors(self) -> set[int]:
-        return _taken(self.worker.bad_blocks)
+        return self.worker.blocks_with_errors()
 
     def build_connector_worker_meta(self) -> KvernWorkerMetadata | None:
-        return KvernWorkerMetadata(_taken(self.worker.troubled)) if self.worker.troubled else None
+        return self.worker.tell_scheduler()

@@ -19,8 +19,6 @@ void text_fields(Self& self, Text&& text) {
     text("engine_version", self.engine_version);
     text("model", self.model);
     text("kv_dtype", self.kv_dtype);
-    text("layout", self.layout);
-    text("backend", self.backend);
     text("hash_algorithm", self.hash_algorithm);
     text("hash_seed", self.hash_seed);
     text("parallel", self.parallel);
@@ -29,13 +27,19 @@ void text_fields(Self& self, Text&& text) {
     text("epoch", self.epoch);
 }
 
-template <class Self, class Number>
-void group_fields(Self& group, Number&& number) {
+template <class Self, class Text, class Number>
+void group_fields(Self& group, Text&& text, Number&& number) {
+    text("kind", group.kind);
+    text("layer_numbers", group.layer_numbers);
+    text("dtype", group.dtype);
+    text("layout", group.layout);
+    text("backend", group.backend);
     number("layers", group.layers);
     number("kv_heads", group.kv_heads);
     number("head_size", group.head_size);
     number("head_size_v", group.head_size_v);
     number("block_tokens", group.block_tokens);
+    number("window_tokens", group.window_tokens);
 }
 
 // Takes keys out of an object and remembers the first thing that was wrong.
@@ -93,8 +97,9 @@ std::string Identity::to_json() const {
     json object{{"format", format_version}, {"chunk_tokens", chunk_tokens}, {"groups", json::array()}};
     text_fields(*this, [&](const char* key, const std::string& value) { object[key] = value; });
     for (const GroupIdentity& group : groups) {
-        json entry{{"kind", group.kind}};
-        group_fields(group, [&](const char* key, std::uint32_t value) { entry[key] = value; });
+        json entry = json::object();
+        const auto set = [&](const char* key, const auto& value) { entry[key] = value; };
+        group_fields(group, set, set);
         object["groups"].push_back(std::move(entry));
     }
     // nlohmann's objects are sorted by key. Text that is not UTF-8 is replaced: it can only make identities differ less
@@ -120,8 +125,9 @@ Result<Identity> Identity::from_json(std::string_view text) {
     for (const json& entry : reader.list("groups")) {
         GroupIdentity group;
         Reader group_reader(entry, "identity: group");
-        group_reader.text("kind", group.kind);
-        group_fields(group, [&](const char* key, std::uint32_t& value) { group_reader.number(key, value); });
+        group_fields(
+            group, [&](const char* key, std::string& value) { group_reader.text(key, value); },
+            [&](const char* key, std::uint32_t& value) { group_reader.number(key, value); });
         if (const auto error = group_reader.finish(); !error.empty()) return fail(ErrorCode::corrupt, error);
         identity.groups.push_back(std::move(group));
     }

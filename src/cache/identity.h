@@ -14,19 +14,20 @@
 
 namespace kvern {
 
-inline constexpr std::uint32_t format_version = 1;
+inline constexpr std::uint32_t format_version = 2;
 
 struct GroupIdentity {
-    std::string kind;                        // "full" for full attention
-    std::uint32_t layers = 0, kv_heads = 0;  // of the whole model
+    std::string kind;                        // "full", "window" or "state"
+    std::string layer_numbers;               // in the whole model: "0-47", "0,2,4"
+    std::string dtype, layout, backend;      // of a page: type of the values, order of its dimensions, who packs it
+    std::uint32_t layers = 0, kv_heads = 0;  // of the whole model; kv_heads 0: not divided into heads
     std::uint32_t head_size = 0, head_size_v = 0;
-    std::uint32_t block_tokens = 0;
+    std::uint32_t block_tokens = 0, window_tokens = 0;
 };
 
 struct Identity {
     std::string engine, engine_version, model, kv_dtype;
     std::vector<GroupIdentity> groups;
-    std::string layout, backend;
     std::uint32_t chunk_tokens = 0;
     std::string hash_algorithm, hash_seed;
     std::string parallel, lora, tenant, epoch;

@@ -31,6 +31,12 @@ class ChunkHash {
     std::string_view bytes() const { return {bytes_.data(), size_}; }
     bool operator==(const ChunkHash& other) const { return bytes() == other.bytes(); }
     bool empty() const { return size_ == 0; }
+    // The first eight bytes, big-endian, padded with zeros: names this chunk to the one after it.
+    std::uint64_t tag() const {
+        std::uint64_t value = 0;
+        for (std::size_t i = 0; i < 8; ++i) value = value << 8 | static_cast<std::uint8_t>(bytes_[i]);
+        return value;
+    }
 
   private:
     std::uint8_t size_ = 0;
@@ -46,7 +52,17 @@ struct ChunkHashHasher {
     }
 };
 
-// The rectangle of layers and KV heads of the whole model that one worker holds; all four are inclusive.
+// A chunk of a prompt: the hash names its content and everything before it; `parent` is the tag of the chunk before it,
+// 0 for the first. The hash alone identifies it; the parent stands in its key, so that a listing shows which chunk is
+// of no use without which other.
+struct ChunkId {
+    ChunkHash hash;
+    std::uint64_t parent = 0;
+    bool operator==(const ChunkId& other) const = default;
+};
+
+// The rectangle of layers and KV heads that one worker holds of a group; all four are inclusive. Layers are counted
+// within the group, in the whole model.
 struct Shard {
     std::uint32_t first_layer = 0, last_layer = 0, first_head = 0, last_head = 0;
     auto operator<=>(const Shard&) const = default;
@@ -54,7 +70,7 @@ struct Shard {
     std::string text() const;  // "l0-47.h2-3"
 };
 
-std::string object_key(std::string_view namespace_hex, const ChunkHash& hash, std::uint32_t group,
+std::string object_key(std::string_view namespace_hex, const ChunkId& chunk, std::uint32_t group,
                        std::string_view shard_text);
 std::string identity_key(std::string_view namespace_hex);
 std::string label_key(std::string_view namespace_hex);
@@ -62,7 +78,7 @@ std::string label_key(std::string_view namespace_hex);
 // The parts of an object's key; nothing if the text is no such key.
 struct ObjectName {
     std::string namespace_hex;
-    ChunkHash hash;
+    ChunkId chunk;
     std::uint32_t group = 0;
     Shard shard;
 };

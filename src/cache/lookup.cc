@@ -10,9 +10,12 @@ namespace {
 
 constexpr std::size_t probes_per_round = 32;
 
-// A tag holds the lookup's number and the chunk's; both are 32 bit.
-std::uint64_t make_tag(std::uint64_t id, std::size_t chunk) {
-    return id << 32 | chunk;
+// A tag holds the lookup's number (32 bit), the part (8) and the chunk (24).
+constexpr unsigned chunk_bits = 24;
+constexpr std::size_t chunks_max = std::size_t{1} << chunk_bits;
+
+std::uint64_t make_tag(std::uint64_t id, unsigned part, std::size_t chunk) {
+    return id << 32 | std::uint64_t{part} << chunk_bits | chunk;
 }
 
 // At most `probes_per_round` positions of (lower, upper), evenly spread, ascending, the last one included.
@@ -33,26 +36,36 @@ Lookups::Lookups(Store& store, Presence& presence)
 
 Lookups::~Lookups() = default;
 
-void Lookups::configure(std::string namespace_hex, std::uint32_t group, std::vector<std::string> shard_texts) {
+void Lookups::configure(std::string namespace_hex, std::span<const Group> groups) {
     namespace_hex_ = std::move(namespace_hex);
-    group_ = group;
-    shard_texts_ = std::move(shard_texts);
     pending_.clear();
+    parts_.assign(1, Part{0, {}});  // part 0 is there even where no group has full attention: then it asks for nothing
+    part_of_group_.clear();
+    for (std::uint32_t group = 0; group < groups.size(); ++group) {
+        const std::uint32_t trailing = groups[group].plan.trailing_chunks();
+        auto part = std::find_if(parts_.begin(), parts_.end(),
+                                 [&](const Part& known) { return known.trailing_chunks == trailing; });
+        if (part == parts_.end()) part = parts_.insert(parts_.end(), Part{trailing, {}});
+        part_of_group_.push_back(static_cast<unsigned>(part - parts_.begin()));
+        for (const std::string& shard : groups[group].shard_texts) part->objects.emplace_back(group, shard);
+    }
 }
 
-std::uint64_t Lookups::start(std::span<const ChunkHash> hashes) {
+std::uint64_t Lookups::start(std::span<const ChunkId> chunks) {
     const std::uint64_t id = next_id_++;
     Pending& pending = pending_[id];
-    pending.hashes.assign(hashes.begin(), hashes.end());
-    pending.seen.assign(hashes.size(), Seen::unknown);
-    pending.missing_shards.assign(hashes.size(), 0);
-    pending.upper = hashes.size();
-    for (std::size_t i = 0; i < hashes.size(); ++i) {
-        const auto belief = presence_.find(hashes[i]);
-        if (belief) pending.seen[i] = *belief == Belief::present ? Seen::present : Seen::absent;
-        if (belief && *belief != Belief::present) {
-            pending.upper = i;  // nothing behind a known gap can be part of the prefix
-            break;
+    chunks = chunks.first(std::min(chunks.size(), chunks_max));
+    pending.chunks.assign(chunks.begin(), chunks.end());
+    pending.upper = chunks.size();
+    for (unsigned part = 0; part < parts_.size(); ++part) {
+        Column& column = pending.columns.emplace_back();
+        column.seen.assign(chunks.size(), parts_[part].objects.empty() ? Seen::present : Seen::unknown);
+        column.missing.assign(chunks.size(), 0);
+        for (std::size_t i = 0; i < pending.upper; ++i) {
+            const auto belief = presence_.find(chunks[i].hash, part);
+            if (belief) column.seen[i] = *belief == Belief::present ? Seen::present : Seen::absent;
+            if (part == 0 && belief && *belief != Belief::present)
+                pending.upper = i;  // nothing behind a known gap can be part of the prefix
         }
     }
     advance(id, pending);
@@ -66,9 +79,10 @@ void Lookups::cancel(std::uint64_t id) {
 Lookups::Answer Lookups::poll(std::uint64_t id) {
     drain();
     const auto found = pending_.find(id);
-    if (found == pending_.end()) return {true, 0, {}};
+    if (found == pending_.end()) return {true, 0, 0, {}};
     const Pending& pending = found->second;
-    return {pending.outstanding == 0, proven(pending), pending.error};
+    const std::size_t prefix = proven_prefix(pending);
+    return {pending.outstanding == 0, proven_boundary(pending, prefix), prefix, pending.error};
 }
 
 Lookups::Answer Lookups::wait_for(std::uint64_t id, std::chrono::microseconds timeout) {
@@ -85,16 +99,17 @@ Lookups::Answer Lookups::wait_for(std::uint64_t id, std::chrono::microseconds ti
     }
 }
 
-void Lookups::ask(std::uint64_t id, Pending& pending, std::span<const std::size_t> chunks) {
+void Lookups::ask(std::uint64_t id, Pending& pending, unsigned part, std::span<const std::size_t> chunks) {
     ops_.clear();
+    Column& column = pending.columns[part];
     for (const std::size_t chunk : chunks) {
-        pending.seen[chunk] = Seen::asked;
-        pending.missing_shards[chunk] = static_cast<std::uint16_t>(shard_texts_.size());
-        for (const std::string& shard : shard_texts_) {
+        column.seen[chunk] = Seen::asked;
+        column.missing[chunk] = static_cast<std::uint16_t>(parts_[part].objects.size());
+        for (const auto& [group, shard] : parts_[part].objects) {
             Op& op = ops_.emplace_back();
             op.kind = OpKind::stat;
-            op.tag = make_tag(id, chunk);
-            op.key = object_key(namespace_hex_, pending.hashes[chunk], group_, shard);
+            op.tag = make_tag(id, part, chunk);
+            op.key = object_key(namespace_hex_, pending.chunks[chunk], group, shard);
         }
     }
     pending.outstanding += ops_.size();
@@ -110,36 +125,56 @@ void Lookups::take(const Completion& completion) {
     const auto found = pending_.find(id);
     if (found == pending_.end()) return;  // cancelled meanwhile
     Pending& pending = found->second;
-    const std::size_t chunk = completion.tag & 0xffffffffu;
+    const std::size_t chunk = completion.tag & (chunks_max - 1);
+    const auto part = static_cast<unsigned>(completion.tag >> chunk_bits & 0xff);
+    Column& column = pending.columns[part];
     const Outcome& outcome = completion.outcome;
     --pending.outstanding;
     if (outcome.status == Status::ok) {
-        if (--pending.missing_shards[chunk] == 0 && pending.seen[chunk] == Seen::asked) {
-            pending.seen[chunk] = Seen::present;
-            presence_.note(pending.hashes[chunk], Belief::present);
+        if (--column.missing[chunk] == 0 && column.seen[chunk] == Seen::asked) {
+            column.seen[chunk] = Seen::present;
+            presence_.note(pending.chunks[chunk].hash, part, Belief::present);
         }
     } else {
-        pending.seen[chunk] = Seen::absent;
+        column.seen[chunk] = Seen::absent;
         // Only a real miss is remembered: a busy or broken store says nothing about the data.
         if (outcome.status == Status::miss)
-            presence_.note(pending.hashes[chunk], Belief::absent);
+            presence_.note(pending.chunks[chunk].hash, part, Belief::absent);
         else
             pending.error = outcome.error.message;
     }
     if (pending.outstanding == 0) advance(id, pending);
 }
 
-std::size_t Lookups::proven(const Pending& pending) {
-    const auto gap = std::find_if(pending.seen.begin() + static_cast<std::ptrdiff_t>(pending.lower), pending.seen.end(),
-                                  [](Seen seen) { return seen != Seen::present; });
-    return static_cast<std::size_t>(gap - pending.seen.begin());
+std::size_t Lookups::proven_prefix(const Pending& pending) const {
+    const std::vector<Seen>& seen = pending.columns[0].seen;
+    const auto gap = std::find_if(seen.begin() + static_cast<std::ptrdiff_t>(pending.lower), seen.end(),
+                                  [](Seen state) { return state != Seen::present; });
+    return static_cast<std::size_t>(gap - seen.begin());
+}
+
+std::size_t Lookups::proven_boundary(const Pending& pending, std::size_t prefix) const {
+    // For each other part: the length of the run of present chunks that ends at a boundary must cover what it needs.
+    std::size_t best = 0;
+    std::vector<std::size_t> runs(parts_.size(), 0);
+    if (parts_.size() == 1) return prefix;
+    for (std::size_t boundary = 1; boundary <= prefix; ++boundary) {
+        bool served = true;
+        for (std::size_t part = 1; part < parts_.size(); ++part) {
+            runs[part] = pending.columns[part].seen[boundary - 1] == Seen::present ? runs[part] + 1 : 0;
+            served = served && runs[part] >= std::min<std::size_t>(boundary, parts_[part].trailing_chunks);
+        }
+        if (served) best = boundary;
+    }
+    return best;
 }
 
 void Lookups::advance(std::uint64_t id, Pending& pending) {
-    if (cheap_stat_ || pending.hashes.size() <= probes_per_round)
+    if (cheap_stat_ || pending.chunks.size() <= probes_per_round)
         advance_scan(id, pending);
     else
         advance_search(id, pending);
+    if (parts_.size() > 1) advance_trailing(id, pending);
 }
 
 void Lookups::advance_scan(std::uint64_t id, Pending& pending) {
@@ -149,11 +184,11 @@ void Lookups::advance_scan(std::uint64_t id, Pending& pending) {
         const std::size_t to =
             pending.round == 0 ? std::min(pending.upper, limits::lookup_first_chunks) : pending.upper;
         ++pending.round;
-        if (proven(pending) < from) return;
+        if (proven_prefix(pending) < from) return;
         std::vector<std::size_t> chunks;
         for (std::size_t i = from; i < to; ++i)
-            if (pending.seen[i] == Seen::unknown) chunks.push_back(i);
-        ask(id, pending, chunks);
+            if (pending.columns[0].seen[i] == Seen::unknown) chunks.push_back(i);
+        ask(id, pending, 0, chunks);
     }
 }
 
@@ -163,8 +198,8 @@ void Lookups::advance_search(std::uint64_t id, Pending& pending) {
             // Narrow to between the last probe that is there and the first that is not.
             std::size_t first_absent = pending.upper;
             for (std::size_t i = pending.lower; i < pending.upper; ++i) {
-                if (pending.seen[i] == Seen::present) pending.lower = i + 1;
-                if (pending.seen[i] == Seen::absent) {
+                if (pending.columns[0].seen[i] == Seen::present) pending.lower = i + 1;
+                if (pending.columns[0].seen[i] == Seen::absent) {
                     first_absent = i;
                     break;
                 }
@@ -175,13 +210,31 @@ void Lookups::advance_search(std::uint64_t id, Pending& pending) {
         if (pending.lower >= pending.upper) return;
         std::vector<std::size_t> chunks;
         for (const std::size_t i : spread(pending.lower, pending.upper))
-            if (pending.seen[i] == Seen::unknown) chunks.push_back(i);
-        ask(id, pending, chunks);
+            if (pending.columns[0].seen[i] == Seen::unknown) chunks.push_back(i);
+        ask(id, pending, 0, chunks);
     }
     if (pending.outstanding > 0) return;
     // What lies before a probe that is there counts as there.
-    for (std::size_t i = pending.lower; i < pending.upper && pending.seen[i] != Seen::absent; ++i)
-        if (pending.seen[i] == Seen::present) pending.lower = i + 1;
+    for (std::size_t i = pending.lower; i < pending.upper && pending.columns[0].seen[i] != Seen::absent; ++i)
+        if (pending.columns[0].seen[i] == Seen::present) pending.lower = i + 1;
+}
+
+void Lookups::advance_trailing(std::uint64_t id, Pending& pending) {
+    while (pending.outstanding == 0 && pending.trailing_round < 2) {
+        const std::size_t prefix = proven_prefix(pending);
+        if (proven_boundary(pending, prefix) == prefix) return;
+        const std::size_t recent = prefix - std::min(prefix, probes_per_round);
+        // An earlier boundary is of use only where none of the last ones is served.
+        if (pending.trailing_round == 1 && proven_boundary(pending, prefix) > recent) return;
+        const std::size_t from = pending.trailing_round == 0 ? recent : 0;
+        ++pending.trailing_round;
+        for (unsigned part = 1; part < parts_.size(); ++part) {
+            std::vector<std::size_t> chunks;
+            for (std::size_t i = from; i < prefix; ++i)
+                if (pending.columns[part].seen[i] == Seen::unknown) chunks.push_back(i);
+            ask(id, pending, part, chunks);
+        }
+    }
 }
 
 }  // namespace kvern

@@ -29,11 +29,12 @@ struct WireHeader {
     std::uint32_t hash_bytes;
     char hash[64];
     std::uint32_t first_layer, last_layer, first_head, last_head;
-    std::uint32_t chunk_tokens, block_tokens, slice_count, header_crc;
-    std::uint8_t reserved[28];
+    std::uint32_t chunk_tokens, block_tokens, slice_count, header_crc, pages;
+    std::uint64_t parent;
+    std::uint8_t reserved[16];
 };
 static_assert(sizeof(WireHeader) == 192 && offsetof(WireHeader, hash_bytes) == 64 &&
-              offsetof(WireHeader, header_crc) == 160);
+              offsetof(WireHeader, header_crc) == 160 && offsetof(WireHeader, parent) == 168);
 
 struct WireSlice {
     std::uint64_t offset, length;
@@ -59,8 +60,9 @@ WireHeader wire_header(const ObjectFacts& facts, const ObjectLayout& layout) {
     wire.encoding = encoding_engine_page;
     wire.group = facts.group;
     std::memcpy(wire.name_space, facts.name_space.data(), facts.name_space.size());
-    wire.hash_bytes = static_cast<std::uint32_t>(facts.hash.bytes().size());
-    std::memcpy(wire.hash, facts.hash.bytes().data(), facts.hash.bytes().size());
+    wire.hash_bytes = static_cast<std::uint32_t>(facts.chunk.hash.bytes().size());
+    std::memcpy(wire.hash, facts.chunk.hash.bytes().data(), facts.chunk.hash.bytes().size());
+    wire.parent = facts.chunk.parent;
     wire.first_layer = facts.shard.first_layer;
     wire.last_layer = facts.shard.last_layer;
     wire.first_head = facts.shard.first_head;
@@ -68,6 +70,7 @@ WireHeader wire_header(const ObjectFacts& facts, const ObjectLayout& layout) {
     wire.chunk_tokens = facts.chunk_tokens;
     wire.block_tokens = facts.block_tokens;
     wire.slice_count = layout.slice_count;
+    wire.pages = facts.pages;
     return wire;
 }
 
@@ -125,6 +128,7 @@ std::string difference(const WireHeader& found, const WireHeader& expected) {
           number("last head", found.last_head, expected.last_head),
           number("chunk tokens", found.chunk_tokens, expected.chunk_tokens),
           number("block tokens", found.block_tokens, expected.block_tokens),
+          number("pages", found.pages, expected.pages), number("parent", found.parent, expected.parent),
           number("slices", found.slice_count, expected.slice_count),
           number("object size", found.object_bytes, expected.object_bytes),
           number("encoding", found.encoding, expected.encoding)})
@@ -170,11 +174,12 @@ Result<ObjectHeader> decode_header(std::span<const std::byte> bytes) {
     header.object_bytes = wire->object_bytes;
     ObjectFacts& facts = header.facts;
     std::memcpy(facts.name_space.data(), wire->name_space, facts.name_space.size());
-    facts.hash = ChunkHash(std::string_view(wire->hash, wire->hash_bytes));
+    facts.chunk = {ChunkHash(std::string_view(wire->hash, wire->hash_bytes)), wire->parent};
     facts.group = wire->group;
     facts.shard = {wire->first_layer, wire->last_layer, wire->first_head, wire->last_head};
     facts.chunk_tokens = wire->chunk_tokens;
     facts.block_tokens = wire->block_tokens;
+    facts.pages = wire->pages;
     std::uint64_t end = wire->header_bytes;
     for (std::uint32_t i = 0; i < wire->slice_count; ++i) {
         const WireSlice slice = wire_slice(bytes, i);

@@ -32,10 +32,11 @@ struct ObjectLayout {
 // What both sides know before any byte moves.
 struct ObjectFacts {
     Digest name_space{};
-    ChunkHash hash;
+    ChunkId chunk;
     std::uint32_t group = 0;
     Shard shard;
     std::uint32_t chunk_tokens = 0, block_tokens = 0;
+    std::uint32_t pages = 0;  // blocks of a slice: the last ones of the chunk
 };
 
 struct Slice {

@@ -44,7 +44,8 @@ class Inspection {
         if (outcome.status != Status::ok) return complain(op, outcome);
         stat_ = outcome.stat;
         name_ = parse_object_key(target_.key);
-        if (!name_) wrong_.push_back("the key is no name of an object: <namespace>/<hh>/<hash>.g<group>.<shard>");
+        if (!name_)
+            wrong_.push_back("the key is no name of an object: <namespace>/<hh>/<hash>.p<parent>.g<group>.<shard>");
         const int read = read_header();
         if (read != exit_ok || !header_) return read;
         compare_names();
@@ -62,11 +63,13 @@ class Inspection {
         if (header_) {
             const ObjectFacts& facts = header_->facts;
             out["header"] = {{"namespace", to_hex(facts.name_space)},
-                             {"hash", to_hex(facts.hash.bytes())},
+                             {"hash", to_hex(facts.chunk.hash.bytes())},
+                             {"parent", fmt::format("{:016x}", facts.chunk.parent)},
                              {"group", facts.group},
                              {"shard", facts.shard.text()},
                              {"chunk_tokens", facts.chunk_tokens},
                              {"block_tokens", facts.block_tokens},
+                             {"pages", facts.pages},
                              {"header_bytes", header_->header_bytes},
                              {"object_bytes", header_->object_bytes}};
             out["slices"] = json::array();
@@ -137,7 +140,8 @@ class Inspection {
                 wrong_.push_back(fmt::format("{} is {} in the key and {} in the header", what, key, header));
         };
         differs("namespace", name_->namespace_hex, to_hex(facts.name_space));
-        differs("hash", to_hex(name_->hash.bytes()), to_hex(facts.hash.bytes()));
+        differs("hash", to_hex(name_->chunk.hash.bytes()), to_hex(facts.chunk.hash.bytes()));
+        differs("parent", fmt::format("{:016x}", name_->chunk.parent), fmt::format("{:016x}", facts.chunk.parent));
         differs("group", fmt::to_string(name_->group), fmt::to_string(facts.group));
         differs("shard", name_->shard.text(), facts.shard.text());
     }
@@ -179,11 +183,15 @@ class Inspection {
 
     void print_header() const {
         const ObjectFacts& facts = header_->facts;
-        fmt::print("namespace  {}\nhash       {}\ngroup      {}\nshard      {} (layers {} to {}, KV heads {} to {})\n",
-                   to_hex(facts.name_space), to_hex(facts.hash.bytes()), facts.group, facts.shard.text(),
-                   facts.shard.first_layer, facts.shard.last_layer, facts.shard.first_head, facts.shard.last_head);
-        fmt::print("chunk      {} tokens in blocks of {}\nheader     {} bytes, checksum right\n", facts.chunk_tokens,
-                   facts.block_tokens, header_->header_bytes);
+        fmt::print("namespace  {}\nhash       {}\nparent     {:016x}{}\n", to_hex(facts.name_space),
+                   to_hex(facts.chunk.hash.bytes()), facts.chunk.parent,
+                   facts.chunk.parent == 0 ? " (first chunk)" : "");
+        fmt::print("group      {}\nshard      {} (layers {} to {}, KV heads {} to {})\n", facts.group,
+                   facts.shard.text(), facts.shard.first_layer, facts.shard.last_layer, facts.shard.first_head,
+                   facts.shard.last_head);
+        fmt::print("chunk      {} tokens in blocks of {}, the last {} of them kept\n", facts.chunk_tokens,
+                   facts.block_tokens, facts.pages);
+        fmt::print("header     {} bytes, checksum right\n", header_->header_bytes);
     }
 
     void print_identity() const {

@@ -15,21 +15,24 @@ namespace kvern {
 // Why a prompt was not served further from the store; the values of the miss counter.
 enum class Miss : std::uint8_t {
     absent,       // the next chunk is not in the store
+    boundary,     // further chunks of full attention are there, but no window or state to go on from
     failed,       // the next chunk was there and could not be loaded a short while ago
     short_hit,    // what is there is shorter than min_tokens
     deadline,     // the store did not answer within lookup_deadline_ms
     store_error,  // the store answered with an error
     breaker,      // the store failed several times in a row and is left alone for a while
     skipped,      // the request asked not to read the cache
+    adapter,      // the request has an adapter whose weights can't be told apart safely
     disabled,     // mode write_only, or a model that can't be served
     count
 };
 inline constexpr std::array<std::string_view, static_cast<std::size_t>(Miss::count)> miss_names = {
-    "absent", "failed", "short_hit", "deadline", "store_error", "breaker", "skipped", "disabled"};
+    "absent",      "boundary", "failed",  "short_hit", "deadline",
+    "store_error", "breaker",  "skipped", "adapter",   "disabled"};
 
 // Why a computed chunk was not stored.
 enum class Drop : std::uint8_t {
-    staging,      // no room in staging while the request held its blocks
+    staging,      // no room in staging (or on the device) while the request held its blocks
     prefix,       // an earlier chunk of the request was dropped
     store_busy,   // the store said: not now
     store_error,  // the store failed

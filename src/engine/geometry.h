@@ -7,17 +7,24 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "cache/group.h"
 #include "cache/key.h"
 #include "kvern/result.h"
 
 namespace kvern {
 
+struct GroupGeometry {
+    GroupPlan plan;
+    Shard shard;
+    bool operator==(const GroupGeometry&) const = default;
+};
+
 struct Geometry {
     std::string rank;  // for messages: "pp 0, tp 1"
-    Shard shard;
-    std::uint32_t block_tokens = 0, chunk_tokens = 0, num_blocks = 0;
-    std::uint64_t page_bytes = 0;
+    std::vector<GroupGeometry> groups;
+    std::uint32_t num_blocks = 0;
     std::string identity;  // the identity's JSON as far as a worker knows it; equal on all ranks
     std::string nonce;     // what the rank read from the store under the scheduler half's nonce key
 

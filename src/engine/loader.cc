@@ -47,13 +47,16 @@ Loader::Loader(Store& store, std::shared_ptr<Region> staging, const WorkerMemory
     : store_(store),
       staging_(std::move(staging)),
       memory_(memory),
-      layout_(memory.object_layout()),
-      shard_text_(memory.shard.text()),
       counters_(counters),
       settings_(settings),
       wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      queue_(std::make_unique<CompletionQueue>()),
-      thread_(start_thread("kvern-load", [this] { run(); })) {}
+      queue_(std::make_unique<CompletionQueue>()) {
+    for (const GroupMemory& group : memory.groups) {
+        layouts_.push_back(group.object_layout());
+        shard_texts_.push_back(group.shard.text());
+    }
+    thread_ = start_thread("kvern-load", [this] { run(); });
+}
 
 Loader::~Loader() {
     stop();
@@ -113,6 +116,7 @@ void Loader::run() {
             if (stopping_) break;
         }
         accept();
+        take_copied();
         start_reads();
         end_stalled(std::chrono::steady_clock::now());
         report_finished();
@@ -129,8 +133,9 @@ void Loader::accept() {
     for (Load& arrival : arrived) {
         Load& load = loads_.emplace_back(std::move(arrival));
         const auto& chunks = load.job.chunks;
-        const bool known = std::all_of(chunks.begin(), chunks.end(),
-                                       [&](const ChunkBlocks& chunk) { return memory_.knows(chunk.blocks, true); });
+        const bool known = std::all_of(chunks.begin(), chunks.end(), [&](const ChunkBlocks& chunk) {
+            return memory_.knows(chunk.group, chunk.blocks, true);
+        });
         if (load.job.refused || !known)
             chunk_failed(load, 0, LoadFailure::internal, "its blocks could not be named");
         else if (!staging_->accepts_loads())
@@ -142,11 +147,12 @@ void Loader::start_reads() {
     starved_ = false;
     for (Load& load : loads_) {
         while (load.next < load.end && !starved_) {
-            const auto shared = reading_.find(load.job.chunks[load.next].hash);
+            const ChunkBlocks& object = load.job.chunks[load.next];
+            const auto shared = reading_.find({object.chunk.hash, object.group});
             if (shared != reading_.end() && reads_.at(shared->second).facts.name_space == load.name_space) {
                 reads_.at(shared->second).waiters.push_back({&load, load.next});
                 WorkerCounters::add(counters_.shared_reads);
-            } else if (auto lease = staging_->try_lease(layout_.object_bytes)) {
+            } else if (auto lease = staging_->try_lease(layouts_[object.group].object_bytes)) {
                 start_read(load, load.next, std::move(*lease));
             } else {
                 starved_ = true;
@@ -161,19 +167,21 @@ void Loader::start_reads() {
 }
 
 void Loader::start_read(Load& load, std::size_t chunk, Lease lease) {
-    const ChunkHash& hash = load.job.chunks[chunk].hash;
+    const ChunkBlocks& object = load.job.chunks[chunk];
+    const GroupMemory& group = memory_.groups[object.group];
     const std::uint64_t tag = next_tag_++;
     Op& op = ops_.emplace_back();
     op.kind = OpKind::get;
     op.tag = tag;
-    op.key = object_key(load.namespace_hex, hash, 0, shard_text_);
-    op.buffers = {{lease.data(), layout_.object_bytes}};
+    op.key = object_key(load.namespace_hex, object.chunk, object.group, shard_texts_[object.group]);
+    op.buffers = {{lease.data(), layouts_[object.group].object_bytes}};
     Read& read = reads_[tag];
-    read.facts = {load.name_space, hash, 0, memory_.shard, memory_.chunk_tokens, memory_.block_tokens};
+    read.facts = {load.name_space,         object.chunk,      object.group, group.shard, group.plan.chunk_tokens,
+                  group.plan.block_tokens, group.plan.pages()};
     read.key = op.key;
     read.lease = std::move(lease);
     read.waiters.push_back({&load, chunk});
-    reading_[hash] = tag;
+    reading_[{object.chunk.hash, object.group}] = tag;
 }
 
 void Loader::take(const Completion& completion) {
@@ -186,7 +194,7 @@ void Loader::take(const Completion& completion) {
     if (node.empty()) return;
     Read& read = node.mapped();
     if (read.quarantine != 0) return staging_->end_quarantine(read.quarantine);
-    reading_.erase(read.facts.hash);
+    reading_.erase({read.facts.chunk.hash, read.facts.group});
     finish_read(std::move(read), completion.outcome);
 }
 
@@ -196,14 +204,15 @@ void Loader::finish_read(Read read, const Outcome& outcome) {
         --waiter.load->attached;
         waiter.load->progress = progress_;
     }
+    const ObjectLayout& layout = layouts_[read.facts.group];
     LoadFailure reason = LoadFailure::store_error;
     std::string why = outcome.error.message;
-    if (!outcome.stat.etag.empty() && outcome.stat.size_bytes != layout_.object_bytes) {
+    if (!outcome.stat.etag.empty() && outcome.stat.size_bytes != layout.object_bytes) {
         reason = LoadFailure::mismatch;
-        why = fmt::format("it has {} bytes, expected {}", outcome.stat.size_bytes, layout_.object_bytes);
-    } else if (outcome.status == Status::ok && outcome.bytes == layout_.object_bytes) {
+        why = fmt::format("it has {} bytes, expected {}", outcome.stat.size_bytes, layout.object_bytes);
+    } else if (outcome.status == Status::ok && outcome.bytes == layout.object_bytes) {
         WorkerCounters::add(counters_.bytes_read, outcome.bytes);
-        const auto checked = check_header({read.lease.data(), layout_.object_bytes}, read.facts, layout_, slice_crcs_);
+        const auto checked = check_header({read.lease.data(), layout.object_bytes}, read.facts, layout, slice_crcs_);
         if (checked) return deliver(read, outcome);
         reason = LoadFailure::mismatch;
         why = checked.error().message;
@@ -221,24 +230,73 @@ void Loader::finish_read(Read read, const Outcome& outcome) {
     if (reason == LoadFailure::mismatch) remove_broken(read, outcome.stat.etag, std::move(loads));
 }
 
-void Loader::deliver(const Read& read, const Outcome& outcome) {
-    const std::span<const std::byte> object(read.lease.data(), layout_.object_bytes);
+void Loader::deliver(Read& read, const Outcome& outcome) {
+    const ObjectLayout& layout = layouts_[read.facts.group];
+    const std::span<const std::byte> object(read.lease.data(), layout.object_bytes);
+    std::uint32_t mismatches = memory_.on_device ? verify_slices(layout, object, slice_crcs_) : 0;
     std::vector<Load*> broken;
+    const auto shared = memory_.on_device ? std::make_shared<Lease>(std::move(read.lease)) : nullptr;
     for (const Waiter& waiter : read.waiters) {
-        const std::uint32_t mismatches =
-            scatter_and_verify(memory_, waiter.load->job.chunks[waiter.chunk].blocks, object, slice_crcs_);
-        WorkerCounters::add(counters_.verified_slices, layout_.slice_count - mismatches);
+        const std::vector<std::int32_t>& blocks = waiter.load->job.chunks[waiter.chunk].blocks;
+        if (!memory_.on_device)
+            mismatches = scatter_and_verify(memory_.groups[read.facts.group], blocks, object, slice_crcs_);
+        WorkerCounters::add(counters_.verified_slices, layout.slice_count - mismatches);
         WorkerCounters::add(counters_.mismatched_slices, mismatches);
         if (mismatches == 0) {
-            chunk_done(*waiter.load, waiter.chunk);
+            memory_.on_device ? copy_to_device(waiter, shared) : chunk_done(*waiter.load, waiter.chunk);
             continue;
         }
         broken.push_back(waiter.load);
         chunk_failed(
             *waiter.load, waiter.chunk, LoadFailure::mismatch,
-            fmt::format("'{}': {} of {} slices do not have their checksum", read.key, mismatches, layout_.slice_count));
+            fmt::format("'{}': {} of {} slices do not have their checksum", read.key, mismatches, layout.slice_count));
     }
     if (!broken.empty()) remove_broken(read, outcome.stat.etag, std::move(broken));
+}
+
+void Loader::copy_to_device(const Waiter& waiter, const std::shared_ptr<Lease>& lease) {
+    Load& load = *waiter.load;
+    if (waiter.chunk >= load.end) return;  // given up meanwhile
+    load.states[waiter.chunk] = ChunkState::copying;
+    ++load.copying;
+    const ChunkBlocks& object = load.job.chunks[waiter.chunk];
+    const std::uint64_t ticket = next_tag_++;
+    copying_.emplace(ticket, Copy{waiter, lease});
+    const std::lock_guard lock(mutex_);
+    copies_.push_back({ticket, object.group, object.blocks, lease->data() + layouts_[object.group].header_bytes});
+    copies_waiting_.store(true, std::memory_order_release);
+}
+
+std::vector<DeviceCopy> Loader::take_copies() {
+    if (!copies_waiting_.load(std::memory_order_acquire)) return {};
+    const std::lock_guard lock(mutex_);
+    copies_waiting_.store(false, std::memory_order_relaxed);
+    return std::exchange(copies_, {});
+}
+
+void Loader::copied(std::vector<std::uint64_t> tickets) {
+    if (tickets.empty()) return;
+    {
+        const std::lock_guard lock(mutex_);
+        copied_.insert(copied_.end(), tickets.begin(), tickets.end());
+    }
+    signal(wake_fd_);
+}
+
+void Loader::take_copied() {
+    std::vector<std::uint64_t> tickets;
+    {
+        const std::lock_guard lock(mutex_);
+        tickets.swap(copied_);
+    }
+    for (const std::uint64_t ticket : tickets) {
+        const auto node = copying_.extract(ticket);
+        if (node.empty()) continue;
+        const auto [load, chunk] = node.mapped().waiter;
+        --load->copying;
+        load->progress = progress_ = std::chrono::steady_clock::now();
+        if (chunk < load->end) chunk_done(*load, chunk);
+    }
 }
 
 void Loader::chunk_done(Load& load, std::size_t chunk) {
@@ -249,13 +307,14 @@ void Loader::chunk_done(Load& load, std::size_t chunk) {
 void Loader::chunk_failed(Load& load, std::size_t chunk, LoadFailure reason, const std::string& why, bool stalled) {
     if (chunk >= load.end) return;  // given up already
     load.failure = reason;
+    load.failed_chunk = chunk;
     log(reason == LoadFailure::absent ? LogLevel::info : LogLevel::warning, "load",
         fmt::format("request {}: chunk {} of {} will be recomputed: {}", load.job.request, chunk + 1,
                     load.job.chunks.size(), why));
-    detach(load, chunk, stalled);
-    load.end = chunk;
-    load.next = std::min(load.next, chunk);
-    const auto end = load.states.begin() + static_cast<std::ptrdiff_t>(chunk);
+    load.end = load.job.whole ? 0 : chunk;
+    detach(load, load.end, stalled);
+    load.next = std::min(load.next, load.end);
+    const auto end = load.states.begin() + static_cast<std::ptrdiff_t>(load.end);
     load.done = static_cast<std::size_t>(std::count(load.states.begin(), end, ChunkState::done));
 }
 
@@ -267,7 +326,7 @@ void Loader::detach(Load& load, std::size_t from_chunk, bool stalled) {
         // A read that is merely not wanted any more ends soon, and may be shared until then.
         if (!stalled || gone == 0 || !read.waiters.empty()) continue;
         read.quarantine = staging_->quarantine(std::move(read.lease));
-        reading_.erase(read.facts.hash);
+        reading_.erase({read.facts.chunk.hash, read.facts.group});
     }
 }
 
@@ -284,6 +343,11 @@ void Loader::remove_broken(const Read& read, const std::string& etag, std::vecto
     removals_.emplace(op.tag, std::move(loads));
 }
 
+// Its copies end by themselves: a device that hangs takes the engine along.
+bool Loader::waits_for_copies(const Load& load) const {
+    return load.copying > 0 && load.attached == 0;
+}
+
 SteadyTime Loader::stall_time(const Load& load) const {
     // While a load waits for its turn, with no read under way, the progress of those before it counts.
     const bool queued = load.attached == 0 && load.next < load.end;
@@ -292,7 +356,7 @@ SteadyTime Loader::stall_time(const Load& load) const {
 
 void Loader::end_stalled(SteadyTime now) {
     for (Load& load : loads_) {
-        if (load.over() || stall_time(load) > now) continue;
+        if (load.over() || waits_for_copies(load) || stall_time(load) > now) continue;
         if (load.done < load.end) {
             const auto undone = std::find_if(load.states.begin(), load.states.end(),
                                              [](ChunkState state) { return state != ChunkState::done; });
@@ -312,7 +376,7 @@ void Loader::end_all() {
         if (undone != load.states.end())
             chunk_failed(load, static_cast<std::size_t>(undone - load.states.begin()), LoadFailure::shutdown,
                          "the engine stops");
-        load.removals = 0;
+        load.removals = load.copying = 0;
     }
     removals_.clear();
     report_finished();
@@ -327,10 +391,14 @@ void Loader::report_finished() {
         WorkerCounters::add(counters_.loads);
         if (load.failure) counters_.fail(*load.failure);
         WorkerCounters::add(counters_.load_ns, nanoseconds(now - load.started));
-        for (std::size_t i = load.end; i < load.job.chunks.size(); ++i)
-            for (const std::int32_t block : load.job.chunks[i].blocks)
-                if (block != no_block) finished_.bad_blocks.push_back(block);
-        if (load.failure && is_trouble(*load.failure)) finished_.troubled.push_back(load.job.request);
+        if (load.failure) {
+            const std::size_t end = load.job.whole ? load.failed_chunk + 1 : load.job.chunks.size();
+            for (std::size_t i = load.failed_chunk; i < end; ++i)
+                for (const std::int32_t block : load.job.chunks[i].blocks)
+                    if (block != no_block) finished_.bad_blocks.push_back(block);
+            finished_.failed.push_back(load.job.request);
+            if (is_trouble(*load.failure)) finished_.troubled.push_back(load.job.request);
+        }
         finished_.requests.push_back(std::move(load.job.request));
         return true;
     });
@@ -340,7 +408,9 @@ void Loader::report_finished() {
 int Loader::poll_timeout_ms(SteadyTime now) const {
     if (loads_.empty()) return -1;
     SteadyTime next = SteadyTime::max();
-    for (const Load& load : loads_) next = std::min(next, stall_time(load));
+    for (const Load& load : loads_)
+        if (!waits_for_copies(load)) next = std::min(next, stall_time(load));
+    if (next == SteadyTime::max()) return -1;
     const auto left = std::chrono::duration_cast<milliseconds>(next - now).count() + 1;
     const int until_stall = static_cast<int>(std::clamp<std::int64_t>(left, 0, 1000 * 1000));
     // Staging is in other hands (stores, or held back): no answer of ours will say when it is free.

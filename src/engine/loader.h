@@ -5,7 +5,8 @@
 // submit() and take_finished() belong to the engine's thread; everything else happens in one thread of the loader's
 // own, which sleeps in poll(2) while nothing happens. Loads are served in the order of their arrival, in windows: as
 // many chunks at a time as staging has room for. Requests that want the same chunk share one read. After the first
-// failure in a load, what comes after it is given up; what lies before it is finished and stays a valid prefix.
+// failure in a load, what comes after it is given up; what lies before it is finished and stays a valid prefix, unless
+// the load is all or nothing. On a device an object is verified in staging, then copied by the engine's thread.
 #pragma once
 
 #include <atomic>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "cache/key.h"
+#include "engine/copies.h"
 #include "engine/counters.h"
 #include "engine/options.h"
 #include "engine/pages.h"
@@ -29,8 +31,10 @@ namespace kvern {
 
 struct FinishedLoads {
     std::vector<std::string> requests;     // each started load once
-    std::vector<std::int32_t> bad_blocks;  // blocks that were to be loaded and hold no valid bytes
-    std::vector<std::string> troubled;     // of `requests`: those that the store failed, rather than the data
+    std::vector<std::string> failed;       // of `requests`: those of which not everything was loaded
+    std::vector<std::int32_t> bad_blocks;  // blocks of them that were to be loaded and hold no valid bytes; of a load
+                                           // that is all or nothing: those of the object that failed
+    std::vector<std::string> troubled;     // of `failed`: those that the store failed, rather than the data
 };
 
 class Loader {
@@ -47,12 +51,17 @@ class Loader {
     void submit(std::vector<LoadJob> jobs, const Digest& name_space);
     // What has ended since the last call. One relaxed load when there is nothing.
     FinishedLoads take_finished();
+    // On a device: copies of verified objects, to be started in this order, and those that have ended. A load is not
+    // reported before its copies have ended.
+    std::vector<DeviceCopy> take_copies();
+    void copied(std::vector<std::uint64_t> tickets);
     // Ends: loads that are still under way are reported as failed. Close the store after it and before the destructor,
-    // so that reads get their answers; one that has none even then keeps its staging for ever.
+    // so that reads get their answers; one that has none even then keeps its staging for ever. REQUIRES: no copy that
+    // was handed out is under way.
     void stop();
 
   private:
-    enum class ChunkState : std::uint8_t { waiting, reading, done };
+    enum class ChunkState : std::uint8_t { waiting, reading, copying, done };
     struct Load {
         LoadJob job;
         std::string namespace_hex;
@@ -62,10 +71,12 @@ class Loader {
         std::size_t done = 0;                // chunks done, of those before `end`
         std::size_t end = 0;                 // chunks that are still wanted: all, or those before the first failure
         std::size_t attached = 0;            // reads under way for it
+        std::size_t copying = 0;             // copies to the device under way for it
+        std::size_t failed_chunk = 0;        // the first one that failed
         std::optional<LoadFailure> failure;  // of the first chunk that failed
         std::size_t removals = 0;            // removals of broken objects that its report waits for
         std::chrono::steady_clock::time_point started, progress;
-        bool over() const { return done == end && removals == 0; }
+        bool over() const { return done == end && removals == 0 && copying == 0; }
     };
     struct Waiter {
         Load* load;
@@ -85,7 +96,10 @@ class Loader {
     void start_read(Load& load, std::size_t chunk, Lease lease);
     void take(const Completion& completion);
     void finish_read(Read read, const Outcome& outcome);
-    void deliver(const Read& read, const Outcome& outcome);
+    // Verifies and copies: in one pass on the host, one after the other on a device.
+    void deliver(Read& read, const Outcome& outcome);
+    void copy_to_device(const Waiter& waiter, const std::shared_ptr<Lease>& lease);
+    void take_copied();
     void chunk_done(Load& load, std::size_t chunk);
     // Gives up `chunk` and everything after it. `stalled`: reads of it are still under way and may never end.
     void chunk_failed(Load& load, std::size_t chunk, LoadFailure reason, const std::string& why, bool stalled = false);
@@ -95,14 +109,15 @@ class Loader {
     void end_stalled(std::chrono::steady_clock::time_point now);
     void end_all();
     void report_finished();
+    bool waits_for_copies(const Load& load) const;
     std::chrono::steady_clock::time_point stall_time(const Load& load) const;
     int poll_timeout_ms(std::chrono::steady_clock::time_point now) const;
 
     Store& store_;
     const std::shared_ptr<Region> staging_;
     const WorkerMemory& memory_;
-    const ObjectLayout layout_;
-    const std::string shard_text_;
+    std::vector<ObjectLayout> layouts_;  // by group
+    std::vector<std::string> shard_texts_;
     WorkerCounters& counters_;
     const Settings settings_;
     int wake_fd_ = -1;
@@ -110,14 +125,21 @@ class Loader {
     std::mutex mutex_;  // guards what the two threads exchange:
     std::vector<Load> submitted_;
     FinishedLoads finished_;
+    std::vector<DeviceCopy> copies_;
+    std::vector<std::uint64_t> copied_;
     bool stopping_ = false;
-    std::atomic<bool> news_{false};
+    std::atomic<bool> news_{false}, copies_waiting_{false};
 
     // The loader thread's own.
     std::list<Load> loads_;
-    std::unordered_map<std::uint64_t, Read> reads_;                          // by tag
-    std::unordered_map<ChunkHash, std::uint64_t, ChunkHashHasher> reading_;  // reads that can be shared, to their tags
-    std::unordered_map<std::uint64_t, std::vector<Load*>> removals_;         // by tag
+    std::unordered_map<std::uint64_t, Read> reads_;                        // by tag
+    std::unordered_map<ObjectId, std::uint64_t, ObjectIdHasher> reading_;  // reads that can be shared, to their tags
+    struct Copy {
+        Waiter waiter;
+        std::shared_ptr<Lease> lease;  // of the object; several copies may be made of one
+    };
+    std::unordered_map<std::uint64_t, Copy> copying_;                 // by ticket
+    std::unordered_map<std::uint64_t, std::vector<Load*>> removals_;  // by tag
     std::uint64_t next_tag_ = 1;
     bool starved_ = false;  // there was no staging for a read that is wanted
     std::chrono::steady_clock::time_point progress_{};

@@ -14,9 +14,19 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::string_view, 12> names = {
-    "store",    "staging_mib", "chunk_tokens", "lookup_wait_us", "lookup_deadline_ms", "load_stall_ms", "min_tokens",
-    "model_id", "tenant",      "on_reset",     "mode",           "allow_fail_policy"};
+constexpr std::array<std::string_view, 13> names = {"store",
+                                                    "staging_mib",
+                                                    "gpu_staging_mib",
+                                                    "chunk_tokens",
+                                                    "lookup_wait_us",
+                                                    "lookup_deadline_ms",
+                                                    "load_stall_ms",
+                                                    "min_tokens",
+                                                    "model_id",
+                                                    "tenant",
+                                                    "on_reset",
+                                                    "mode",
+                                                    "allow_fail_policy"};
 
 // Reads known options out of the object; the first thing that is wrong stays as the error.
 class Reader {
@@ -87,6 +97,7 @@ Result<Options> Options::parse(std::string_view text) {
     Reader reader(object);
     reader.text("store", options.store);
     reader.number("staging_mib", options.staging_mib, 1, std::uint64_t{1} << 24);
+    reader.number("gpu_staging_mib", options.gpu_staging_mib, 1, std::uint64_t{1} << 20);
     reader.number("chunk_tokens", options.chunk_tokens, 1, 1 << 20);
     reader.number("lookup_wait_us", options.lookup_wait_us, 0, 1000 * 1000);
     reader.number("lookup_deadline_ms", options.lookup_deadline_ms, 1, 60 * 1000);
@@ -104,21 +115,21 @@ Result<Options> Options::parse(std::string_view text) {
     return options;
 }
 
-std::uint32_t default_chunk_tokens(std::uint32_t block_tokens, std::uint64_t bytes_per_token) {
-    const std::uint64_t wanted = limits::chunk_bytes_target / std::max<std::uint64_t>(1, bytes_per_token);
+std::uint32_t default_chunk_tokens(const ChunkBasis& basis) {
+    if (basis.has_state) return basis.block_tokens;
+    const std::uint64_t wanted = limits::chunk_bytes_target / std::max<std::uint64_t>(1, basis.bytes_per_token);
     const std::uint64_t tokens = std::clamp<std::uint64_t>(wanted, limits::chunk_tokens_min, limits::chunk_tokens_max);
-    return static_cast<std::uint32_t>(std::max<std::uint64_t>(1, tokens / block_tokens) * block_tokens);
+    return static_cast<std::uint32_t>(std::max<std::uint64_t>(1, tokens / basis.block_tokens) * basis.block_tokens);
 }
 
-Result<std::uint32_t> resolve_chunk_tokens(const Options& options, std::uint32_t block_tokens,
-                                           std::uint64_t bytes_per_token) {
-    if (options.chunk_tokens == 0) return default_chunk_tokens(block_tokens, bytes_per_token);
-    if (options.chunk_tokens % block_tokens != 0) {
-        const std::uint32_t below = std::max(1u, options.chunk_tokens / block_tokens) * block_tokens;
+Result<std::uint32_t> resolve_chunk_tokens(const Options& options, const ChunkBasis& basis) {
+    if (options.chunk_tokens == 0) return default_chunk_tokens(basis);
+    if (options.chunk_tokens % basis.block_tokens != 0) {
+        const std::uint32_t below = std::max(1u, options.chunk_tokens / basis.block_tokens) * basis.block_tokens;
         return fail(
             ErrorCode::invalid_argument,
             fmt::format("option chunk_tokens: {} is no multiple of the engine's block of {} tokens; use {} or {}",
-                        options.chunk_tokens, block_tokens, below, below + block_tokens));
+                        options.chunk_tokens, basis.block_tokens, below, below + basis.block_tokens));
     }
     return options.chunk_tokens;
 }

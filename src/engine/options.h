@@ -16,8 +16,9 @@ namespace kvern {
 enum class Mode : std::uint8_t { read_write, read_only, write_only };
 
 struct Options {
-    std::string store;                                        // URI; required
-    std::uint64_t staging_mib = limits::staging_mib_default;  // per host, divided by the ranks on it
+    std::string store;                                                // URI; required
+    std::uint64_t staging_mib = limits::staging_mib_default;          // per host, divided by the ranks on it
+    std::uint64_t gpu_staging_mib = limits::gpu_staging_mib_default;  // per rank, where KV memory is on a device
     std::uint32_t chunk_tokens = 0;  // 0: about 16 MiB of the whole model's KV, see default_chunk_tokens()
     std::uint32_t lookup_wait_us = limits::lookup_wait_us_default;          // the first ask may wait this long
     std::uint32_t lookup_deadline_ms = limits::lookup_deadline_ms_default;  // then the prefix proven so far is taken
@@ -33,12 +34,18 @@ struct Options {
     static Result<Options> parse(std::string_view json);
 };
 
-// Tokens of a chunk where the user gave none: a multiple of `block_tokens` whose KV is about 16 MiB, within 256..1024
-// tokens (or one block, where that is larger).
-std::uint32_t default_chunk_tokens(std::uint32_t block_tokens, std::uint64_t bytes_per_token);
+// What the size of a chunk depends on.
+struct ChunkBasis {
+    std::uint32_t block_tokens = 0;     // the least common multiple of the groups' blocks
+    std::uint64_t bytes_per_token = 0;  // of the whole model
+    bool has_state = false;             // states are kept at the ends of the engine's steps: any block may be one
+};
+
+// Tokens of a chunk where the user gave none: a multiple of the block whose KV is about 16 MiB, within 256..1024 tokens
+// (or one block, where that is larger, or where a state may end at any block).
+std::uint32_t default_chunk_tokens(const ChunkBasis& basis);
 
 // The chunk's tokens for this model, or why the given ones can't be used.
-Result<std::uint32_t> resolve_chunk_tokens(const Options& options, std::uint32_t block_tokens,
-                                           std::uint64_t bytes_per_token);
+Result<std::uint32_t> resolve_chunk_tokens(const Options& options, const ChunkBasis& basis);
 
 }  // namespace kvern

@@ -10,21 +10,25 @@
 
 namespace kvern {
 
-Saver::Saver(Store& store, Region& staging, const WorkerMemory& memory, WorkerCounters& counters, const Clock& clock)
+Saver::Saver(Store& store, Region& staging, const WorkerMemory& memory, WorkerCounters& counters,
+             const Settings& settings, const Clock& clock)
     : store_(store),
       staging_(staging),
       memory_(memory),
-      layout_(memory.object_layout()),
-      shard_text_(memory.shard.text()),
+      settings_(settings),
       bytes_max_(
           static_cast<std::size_t>(static_cast<double>(staging.size_bytes()) * limits::store_staging_fraction_max)),
       counters_(counters),
-      breaker_(clock) {}
+      breaker_(clock) {
+    for (const GroupMemory& group : memory.groups) {
+        layouts_.push_back(group.object_layout());
+        shard_texts_.push_back(group.shard.text());
+    }
+}
 
 void Saver::set_namespace(const Digest& name_space) {
     if (name_space == name_space_) return;
     name_space_ = name_space;
-    namespace_hex_ = to_hex(name_space);
     in_flight_.clear();
     ++epoch_;
 }
@@ -45,6 +49,10 @@ void Saver::end(std::span<const std::uint64_t> incarnations) {
 
 void Saver::offer(std::vector<StoreJob> jobs) {
     for (StoreJob& job : jobs) {
+        if (job.object.group < memory_.groups.size()) {
+            const GroupMemory& group = memory_.groups[job.object.group];
+            if (job.object.chunk.hash.tag() % group.replicas != group.replica) continue;  // another rank's
+        }
         live_.insert(job.incarnation);
         owed_.push_back(std::move(job));
     }
@@ -53,52 +61,93 @@ void Saver::offer(std::vector<StoreJob> jobs) {
 void Saver::save() {
     settle();
     while (!owed_.empty() && attempt(owed_.front()) != Attempt::no_room) owed_.pop_front();
+    std::erase_if(owed_, [&](const StoreJob& job) {
+        if (job.fleeting) counters_.drop(Drop::staging);
+        return job.fleeting;
+    });
+    submit();
+}
+
+void Saver::submit() {
     if (!ops_.empty()) store_.submit(ops_, queue_);
     ops_.clear();
 }
 
 Saver::Attempt Saver::attempt(const StoreJob& job) {
+    const auto& [group, chunk, blocks] = job.object;
     if (dropped_.contains(job.incarnation)) {
         counters_.drop(Drop::prefix);
         return Attempt::skipped;
     }
-    if (in_flight_.contains(job.chunk.hash)) return Attempt::skipped;
-    if (!memory_.knows(job.chunk.blocks, false)) {
+    if (const auto under_way = in_flight_.find({chunk.hash, group}); under_way != in_flight_.end()) {
+        puts_.at(under_way->second).incarnations.push_back(job.incarnation);
+        return Attempt::skipped;
+    }
+    if (!memory_.knows(group, blocks, false)) {
         log(LogLevel::error, "store",
             fmt::format("a chunk names blocks beyond the {} that exist; not stored", memory_.num_blocks));
-        drop(job.incarnation, Drop::store_error);
+        drop({&job.incarnation, 1}, group, Drop::store_error);
         return Attempt::skipped;
     }
-    if (bytes_held_ + layout_.object_bytes > bytes_max_) return Attempt::no_room;
-    std::optional<Lease> lease = staging_.try_lease(layout_.object_bytes);
+    const ObjectLayout& layout = layouts_[group];
+    if (bytes_held_ + layout.object_bytes > bytes_max_) return Attempt::no_room;
+    if (memory_.on_device && copying_ == settings_.device_copies_max) return Attempt::no_room;
+    std::optional<Lease> lease = staging_.try_lease(layout.object_bytes);
     if (!lease) return Attempt::no_room;
     if (!breaker_.allow()) {  // asked last: its one probe must not be spent on a chunk that finds no room
-        drop(job.incarnation, Drop::breaker);
+        drop({&job.incarnation, 1}, group, Drop::breaker);
         return Attempt::skipped;
     }
-    seal(job, std::move(*lease));
+    const GroupMemory& memory = memory_.groups[group];
+    const std::uint64_t tag = next_tag_++;
+    const ObjectFacts facts{
+        name_space_,        chunk, group, memory.shard, memory.plan.chunk_tokens, memory.plan.block_tokens,
+        memory.plan.pages()};
+    bytes_held_ += lease->size_bytes();
+    in_flight_[{chunk.hash, group}] = tag;
+    Put& put =
+        puts_.emplace(tag, Put{facts, {job.incarnation}, epoch_, std::move(*lease), memory_.on_device}).first->second;
+    if (memory_.on_device) {
+        ++copying_;
+        copies_.push_back({tag, group, blocks, put.lease.data() + layout.header_bytes});
+    } else {
+        gather(memory, blocks, {put.lease.data(), layout.object_bytes}, slice_crcs_);
+        seal(tag, put);
+    }
     return Attempt::stored;
 }
 
-void Saver::seal(const StoreJob& job, Lease lease) {
-    const std::span<std::byte> object(lease.data(), layout_.object_bytes);
-    gather(memory_, job.chunk.blocks, object, slice_crcs_);
-    const ObjectFacts facts{name_space_, job.chunk.hash, 0, memory_.shard, memory_.chunk_tokens, memory_.block_tokens};
-    encode_header(object, facts, layout_, slice_crcs_);
-    Op& op = ops_.emplace_back();
-    op.kind = OpKind::put;
-    op.tag = next_tag_++;
-    op.key = object_key(namespace_hex_, job.chunk.hash, facts.group, shard_text_);
-    op.buffers = {{object.data(), object.size()}};
-    op.condition = Condition::absent;
-    bytes_held_ += lease.size_bytes();
-    in_flight_.insert(job.chunk.hash);
-    puts_.emplace(op.tag, Put{job.chunk.hash, job.incarnation, epoch_, std::move(lease)});
+void Saver::copied(std::span<const std::uint64_t> tickets) {
+    for (const std::uint64_t tag : tickets) {
+        const auto found = puts_.find(tag);
+        if (found == puts_.end() || !found->second.copying) continue;
+        Put& put = found->second;
+        const ObjectLayout& layout = layouts_[put.facts.group];
+        put.copying = false;
+        --copying_;
+        sum_slices(layout, {put.lease.data(), layout.object_bytes}, slice_crcs_);
+        seal(tag, put);
+    }
+    submit();
 }
 
-void Saver::drop(std::uint64_t incarnation, Drop reason) {
+void Saver::seal(std::uint64_t tag, Put& put) {
+    const ObjectLayout& layout = layouts_[put.facts.group];
+    const std::span<std::byte> object(put.lease.data(), layout.object_bytes);
+    encode_header(object, put.facts, layout, slice_crcs_);
+    Op& op = ops_.emplace_back();
+    op.kind = OpKind::put;
+    op.tag = tag;
+    op.key = object_key(to_hex(put.facts.name_space), put.facts.chunk, put.facts.group, shard_texts_[put.facts.group]);
+    op.buffers = {{object.data(), object.size()}};
+    op.condition = Condition::absent;
+}
+
+void Saver::drop(std::span<const std::uint64_t> incarnations, std::uint32_t group, Drop reason) {
     counters_.drop(reason);
-    if (live_.contains(incarnation)) dropped_.insert(incarnation);
+    if (group >= memory_.groups.size() || memory_.groups[group].plan.kind != GroupKind::full) return;
+    for (const std::uint64_t incarnation : incarnations)
+        if (live_.contains(incarnation)) dropped_.insert(incarnation);
 }
 
 std::size_t Saver::settle() {
@@ -110,21 +159,25 @@ std::size_t Saver::settle() {
 void Saver::take(const Completion& completion) {
     const auto found = puts_.find(completion.tag);
     if (found == puts_.end()) return;
-    Put& put = found->second;
+    const Put& put = found->second;
     const Outcome& outcome = completion.outcome;
     const bool exists = outcome.status == Status::failed && outcome.error.code == ErrorCode::precondition;
     if (outcome.status == Status::ok || exists) {
         breaker_.success();
         WorkerCounters::add(exists ? counters_.existing_chunks : counters_.stored_chunks);
-        if (!exists) WorkerCounters::add(counters_.stored_bytes, layout_.object_bytes);
+        if (!exists) WorkerCounters::add(counters_.stored_bytes, layouts_[put.facts.group].object_bytes);
     } else {
         breaker_.failure();
-        drop(put.incarnation, outcome.status == Status::busy ? Drop::store_busy : Drop::store_error);
+        drop(put.incarnations, put.facts.group, outcome.status == Status::busy ? Drop::store_busy : Drop::store_error);
         log(LogLevel::warning, "store", fmt::format("a chunk was not stored: {}", outcome.error.message));
     }
-    bytes_held_ -= put.lease.size_bytes();
-    if (put.epoch == epoch_) in_flight_.erase(put.hash);
-    puts_.erase(found);
+    forget(found);
+}
+
+void Saver::forget(std::unordered_map<std::uint64_t, Put>::iterator put) {
+    bytes_held_ -= put->second.lease.size_bytes();
+    if (put->second.epoch == epoch_) in_flight_.erase({put->second.facts.chunk.hash, put->second.facts.group});
+    puts_.erase(put);
 }
 
 std::size_t Saver::drain(std::chrono::milliseconds timeout) {

@@ -20,6 +20,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds miss_settled_for{2000};
 // However slow lookups have become, no request waits longer than this for one.
 constexpr milliseconds lookup_deadline_max{1000};
+// What the engine's tables hold outside full attention where a block is not there (any more).
+constexpr std::int32_t null_block = 0;
 
 std::string random_hex(std::size_t bytes) {
     std::random_device device;
@@ -71,7 +73,7 @@ Result<void> SchedulerHalf::announce(std::string_view engine_id) {
 }
 
 Result<void> SchedulerHalf::check_workers(std::span<const Geometry> workers) const {
-    if (workers.empty())
+    if (workers.empty() || workers.front().groups.empty())
         return fail(ErrorCode::internal, "no worker said what it holds; the engine's handshake did not reach Kvern");
     const Geometry& first = workers.front();
     for (const Geometry& worker : workers) {
@@ -81,8 +83,9 @@ Result<void> SchedulerHalf::check_workers(std::span<const Geometry> workers) con
                 fmt::format("option store: rank {} does not see what the scheduler wrote to '{}'; it must be the same "
                             "shared directory on every host",
                             worker.rank, options_.store));
-        if (worker.identity != first.identity || worker.block_tokens != first.block_tokens ||
-            worker.chunk_tokens != first.chunk_tokens)
+        const auto same_plan = [](const GroupGeometry& a, const GroupGeometry& b) { return a.plan == b.plan; };
+        if (worker.identity != first.identity || !std::equal(worker.groups.begin(), worker.groups.end(),
+                                                             first.groups.begin(), first.groups.end(), same_plan))
             return fail(
                 ErrorCode::invalid_argument,
                 fmt::format("ranks {} and {} pack KV differently (engine version, backend, CPU or layout); their "
@@ -105,22 +108,37 @@ Result<void> SchedulerHalf::configure(std::span<const Geometry> workers) {
     if (!identity) return tl::unexpected(identity.error());
     identity_ = std::move(*identity);
     identity_.tenant = options_.tenant;
-    chunk_tokens_ = identity_.chunk_tokens = workers.front().chunk_tokens;
-    block_tokens_ = workers.front().block_tokens;
-    std::vector<Shard> shards;
-    for (const Geometry& worker : workers) shards.push_back(worker.shard);
-    std::sort(shards.begin(), shards.end());
-    shards.erase(std::unique(shards.begin(), shards.end()), shards.end());  // ranks that hold alike share one object
-    for (const Shard& shard : shards) shard_texts_.push_back(shard.text());
+    const std::vector<GroupGeometry>& first = workers.front().groups;
+    chunk_tokens_ = identity_.chunk_tokens = first.front().plan.chunk_tokens;
+    for (std::size_t group = 0; group < first.size(); ++group) {
+        std::vector<Shard> shards;
+        for (const Geometry& worker : workers) shards.push_back(worker.groups[group].shard);
+        std::sort(shards.begin(), shards.end());
+        shards.erase(std::unique(shards.begin(), shards.end()), shards.end());  // equal shards are one object
+        Lookups::Group& known = groups_.emplace_back();
+        known.plan = first[group].plan;
+        for (const Shard& shard : shards) known.shard_texts.push_back(shard.text());
+        has_state_ |= known.plan.kind == GroupKind::state;
+    }
+    whole_loads_ = groups_.size() > 1 || groups_.front().plan.kind != GroupKind::full;
     return {};
 }
 
-void SchedulerHalf::open(std::string model, std::string label, std::string hash_seed) {
+Result<void> SchedulerHalf::open(std::string model, std::string label, std::string hash_seed,
+                                 std::uint64_t hash_block_tokens) {
+    if (groups_.empty()) return fail(ErrorCode::internal, "no worker said what it holds");
+    if (hash_block_tokens == 0 || chunk_tokens_ % hash_block_tokens != 0)
+        return fail(
+            ErrorCode::invalid_argument,
+            fmt::format("option chunk_tokens: {} is no multiple of the {} tokens that the engine hashes at a time",
+                        chunk_tokens_, hash_block_tokens));
+    hash_block_tokens_ = hash_block_tokens;
     identity_.model = std::move(model);
     identity_.hash_seed = std::move(hash_seed);
     label_ = std::move(label);
-    open_ = !shard_texts_.empty();
-    if (open_) open_namespace();
+    open_ = true;
+    open_namespace();
+    return {};
 }
 
 void SchedulerHalf::open_namespace() {
@@ -128,7 +146,7 @@ void SchedulerHalf::open_namespace() {
     name_space_ = namespace_of(text);
     namespace_hex_ = to_hex(name_space_);
     presence_.clear();
-    lookups_.configure(namespace_hex_, 0, shard_texts_);
+    lookups_.configure(namespace_hex_, groups_);
     if (options_.mode == Mode::read_only) return;
     publish(identity_key(namespace_hex_), text);
     publish(label_key(namespace_hex_), label_ + "\n");
@@ -149,17 +167,32 @@ void SchedulerHalf::publish(std::string key, std::string text) {
 // --- What is there
 // -------------------------------------------------------------------------------------------------------
 
-void SchedulerHalf::learn(const std::string& id, const BlockHashes& hashes) {
+ChunkHash SchedulerHalf::chunk_hash(const Request& request, std::string_view block_hash) const {
+    if (request.adapter.empty()) return ChunkHash(block_hash);
+    const Digest mixed = sha256(std::string(block_hash) + request.adapter);
+    return ChunkHash({reinterpret_cast<const char*>(mixed.data()), mixed.size()});
+}
+
+std::size_t SchedulerHalf::usable_chunks(const Request& request) const {
+    // The engine computes the last token again, which a state that has seen it does not survive.
+    const std::size_t before_last = request.tokens == 0 ? 0 : (request.tokens - 1) / chunk_tokens_;
+    return has_state_ ? std::min(request.chunks.size(), before_last) : request.chunks.size();
+}
+
+void SchedulerHalf::learn(const std::string& id, const BlockHashes& hashes, std::uint64_t tokens,
+                          std::string_view adapter) {
     if (!open_) return;
     Request& request = requests_[id];
-    const std::size_t blocks_per_chunk = chunk_tokens_ / block_tokens_;
+    request.adapter = adapter;
+    request.tokens = tokens;
+    const std::size_t per_chunk = chunk_tokens_ / hash_block_tokens_;
     const std::size_t size = hashes.size();
     // An engine may take generated tokens back (streaming sessions): then the tail has other hashes than before.
     if (request.blocks_hashed > size ||
         (request.blocks_hashed > 0 && hashes.at(request.blocks_hashed - 1) != request.last_hash)) {
         std::size_t kept = 0;
-        while (kept < request.chunks.size() && (kept + 1) * blocks_per_chunk <= size &&
-               request.chunks[kept].bytes() == hashes.at((kept + 1) * blocks_per_chunk - 1))
+        while (kept < request.chunks.size() && (kept + 1) * per_chunk <= size &&
+               request.chunks[kept].hash == chunk_hash(request, hashes.at((kept + 1) * per_chunk - 1)))
             ++kept;
         request.chunks.resize(kept);
         request.next_chunk = std::min(request.next_chunk, kept);
@@ -168,11 +201,11 @@ void SchedulerHalf::learn(const std::string& id, const BlockHashes& hashes) {
         request.settled = false;
     }
     if (request.blocks_hashed == size) return;
-    for (std::size_t block = (request.chunks.size() + 1) * blocks_per_chunk - 1; block < size;
-         block += blocks_per_chunk) {
+    for (std::size_t block = (request.chunks.size() + 1) * per_chunk - 1; block < size; block += per_chunk) {
         const std::string_view hash = hashes.at(block);
         if (!ChunkHash::valid(hash)) break;
-        request.chunks.emplace_back(hash);
+        const std::uint64_t parent = request.chunks.empty() ? 0 : request.chunks.back().hash.tag();
+        request.chunks.push_back({chunk_hash(request, hash), parent});
     }
     request.blocks_hashed = size;
     request.last_hash = hashes.at(size - 1);
@@ -181,12 +214,12 @@ void SchedulerHalf::learn(const std::string& id, const BlockHashes& hashes) {
 void SchedulerHalf::add(const std::string& id) {
     if (!open_) return;
     Request& request = requests_[id];
-    if (options_.mode != Mode::write_only && !request.chunks.empty() && breaker_.allow()) start_lookup(request, 0);
+    if (options_.mode != Mode::write_only && usable_chunks(request) > 0 && breaker_.allow()) start_lookup(request, 0);
 }
 
 void SchedulerHalf::start_lookup(Request& request, std::size_t from) {
     if (request.lookup) lookups_.cancel(request.lookup);
-    request.lookup = lookups_.start(std::span(request.chunks).subspan(from));
+    request.lookup = lookups_.start(std::span(request.chunks).first(usable_chunks(request)).subspan(from));
     request.lookup_from = from;
     request.lookup_started = clock_.now();
     ++counters_.lookups;
@@ -210,7 +243,7 @@ bool SchedulerHalf::still_settled(const Request& request, std::size_t first) con
         (hit ? Duration(limits::presence_positive_ttl) : Duration(miss_settled_for)))
         return false;
     return request.found_from <= first &&
-           (hit || request.found_end == first || request.found_end == request.chunks.size());
+           (hit || request.found_end == first || request.found_end == usable_chunks(request));
 }
 
 void SchedulerHalf::settle_with(Request& request, std::size_t found_from, std::size_t found_end, Miss why) {
@@ -265,9 +298,20 @@ bool SchedulerHalf::settle(Request& request, std::size_t first) {
         return settle(request, first);
     }
     if (!loads_failing_) breaker_.success();
-    const bool broken = end < request.chunks.size() && presence_.find(request.chunks[end]) == Belief::failed;
-    settle_with(request, request.lookup_from, end, broken ? Miss::failed : Miss::absent);
+    const Miss why = believed_failed(request, end)   ? Miss::failed
+                     : answer.prefix > answer.chunks ? Miss::boundary
+                                                     : Miss::absent;
+    settle_with(request, request.lookup_from, end, why);
     return true;
+}
+
+bool SchedulerHalf::believed_failed(const Request& request, std::size_t from) const {
+    // With one part only the chunk after the hit can have stopped it.
+    const std::size_t end = std::min(usable_chunks(request), whole_loads_ ? request.chunks.size() : from + 1);
+    for (std::size_t chunk = from; chunk < end; ++chunk)
+        for (unsigned part = 0; part < lookups_.parts(); ++part)
+            if (presence_.find(request.chunks[chunk].hash, part) == Belief::failed) return true;
+    return false;
 }
 
 void SchedulerHalf::count_miss(Request& request, Miss why) {
@@ -281,16 +325,20 @@ Match SchedulerHalf::match(const std::string& id, std::uint64_t local_tokens, bo
     request.local_tokens = local_tokens;
     request.matched_tokens = 0;
     const std::size_t first = local_tokens / chunk_tokens_;
-    if (request.chunks.size() * chunk_tokens_ <= local_tokens) return {};
+    const std::size_t usable = usable_chunks(request);
+    if (usable * chunk_tokens_ <= local_tokens) return {};
     if (skip_reading || options_.mode == Mode::write_only) {
         count_miss(request, skip_reading ? Miss::skipped : Miss::disabled);
+        return {};
+    }
+    if (request.failed_loads >= limits::load_attempts_max) {
+        count_miss(request, Miss::failed);
         return {};
     }
     if (!still_settled(request, first)) {
         request.settled = false;
         if (!settle(request, first)) return {true, 0};
-        if (!std::exchange(request.asked, true))
-            counters_.asked_tokens += request.chunks.size() * chunk_tokens_ - local_tokens;
+        if (!std::exchange(request.asked, true)) counters_.asked_tokens += usable * chunk_tokens_ - local_tokens;
     }
     const std::uint64_t end_tokens = request.found_end * chunk_tokens_;
     const std::uint64_t tokens = end_tokens > local_tokens ? end_tokens - local_tokens : 0;
@@ -298,7 +346,7 @@ Match SchedulerHalf::match(const std::string& id, std::uint64_t local_tokens, bo
         count_miss(request, Miss::short_hit);
         return {};
     }
-    if (request.found_end < request.chunks.size()) count_miss(request, request.why);
+    if (request.found_end < usable) count_miss(request, request.why);
     request.matched_tokens = tokens;
     return {false, static_cast<std::uint32_t>(tokens)};
 }
@@ -306,35 +354,75 @@ Match SchedulerHalf::match(const std::string& id, std::uint64_t local_tokens, bo
 // --- Loads
 // ---------------------------------------------------------------------------------------------------------------
 
-Result<void> SchedulerHalf::allocated(const std::string& id, std::span<const std::int32_t> blocks,
-                                      std::uint64_t tokens) {
+std::optional<std::vector<std::int32_t>> SchedulerHalf::pages_of(const GroupPlan& plan,
+                                                                 std::span<const std::int32_t> table,
+                                                                 std::size_t chunk) const {
+    const std::size_t end = (chunk + 1) * plan.blocks_per_chunk();
+    if (table.size() < end) return std::nullopt;
+    const auto pages = table.subspan(end - plan.pages(), plan.pages());
+    if (plan.kind != GroupKind::full && std::find(pages.begin(), pages.end(), null_block) != pages.end())
+        return std::nullopt;
+    return std::vector<std::int32_t>(pages.begin(), pages.end());
+}
+
+std::optional<std::vector<ChunkBlocks>> SchedulerHalf::objects_of(const Request& request, const BlockTable& blocks,
+                                                                  std::uint64_t from, std::uint64_t end) const {
+    const std::size_t last = (end + chunk_tokens_ - 1) / chunk_tokens_;
+    if (blocks.size() != groups_.size() || request.chunks.size() < last) return std::nullopt;
+    std::vector<ChunkBlocks> objects;
+    for (std::size_t chunk = from / chunk_tokens_; chunk < last; ++chunk) {
+        for (std::uint32_t group = 0; group < groups_.size(); ++group) {
+            const GroupPlan& plan = groups_[group].plan;
+            const std::vector<std::int32_t>& table = blocks[group];
+            const std::size_t first_needed =
+                plan.kind == GroupKind::full
+                    ? 0
+                    : end / plan.block_tokens - std::min<std::size_t>(end / plan.block_tokens, plan.trailing_blocks());
+            ChunkBlocks object{group, request.chunks[chunk], {}};
+            bool wanted = false;
+            for (std::size_t block = chunk * plan.blocks_per_chunk(); block < (chunk + 1) * plan.blocks_per_chunk();
+                 ++block) {
+                // What the engine has itself is not touched, and what it gave no block is not needed.
+                const bool needed = block >= first_needed && block * plan.block_tokens >= from &&
+                                    (block + 1) * plan.block_tokens <= end;
+                const std::size_t in_object = (chunk + 1) * plan.blocks_per_chunk() - block;
+                if (needed && (block >= table.size() || in_object > plan.pages() ||
+                               (plan.kind != GroupKind::full && table[block] == null_block)))
+                    return std::nullopt;
+                if (in_object <= plan.pages()) object.blocks.push_back(needed ? table[block] : no_block);
+                wanted |= needed;
+            }
+            if (wanted) objects.push_back(std::move(object));
+        }
+    }
+    return objects;
+}
+
+Result<void> SchedulerHalf::allocated(const std::string& id, const BlockTable& blocks, std::uint64_t tokens) {
     if (tokens == 0) return {};
     Request& request = requests_[id];
     const std::uint64_t from = request.local_tokens, end = from + tokens;
-    if (blocks.empty())
+    if (std::all_of(blocks.begin(), blocks.end(), [](const auto& table) { return table.empty(); }))
         return fail(ErrorCode::internal,
                     fmt::format("request {}: {} tokens are to be loaded into no blocks", id, tokens));
     LoadJob& job = step_.loads.emplace_back();
     job.request = id;
-    const std::size_t last = open_ ? (end + chunk_tokens_ - 1) / chunk_tokens_ : 0;
-    if (!open_ || blocks.size() * block_tokens_ < end || request.chunks.size() < last) {
+    job.whole = whole_loads_;
+    auto objects = open_ ? objects_of(request, blocks, from, end) : std::nullopt;
+    if (objects && !objects->empty()) {
+        job.chunks = std::move(*objects);
+    } else {
         job.refused = true;
         // The first chunk stands for all: its failure is remembered, else the engine would ask for it again at once.
         const bool named = open_ && from / chunk_tokens_ < request.chunks.size();
-        job.chunks.push_back(
-            {named ? request.chunks[from / chunk_tokens_] : ChunkHash("refused"), {blocks.begin(), blocks.end()}});
-    } else {
-        for (std::size_t chunk = from / chunk_tokens_; chunk < last; ++chunk) {
-            ChunkBlocks& target = job.chunks.emplace_back();
-            target.hash = request.chunks[chunk];
-            const std::size_t per_chunk = chunk_tokens_ / block_tokens_;
-            for (std::size_t block = chunk * per_chunk; block < (chunk + 1) * per_chunk; ++block) {
-                const bool wanted = block * block_tokens_ >= from && (block + 1) * block_tokens_ <= end;
-                target.blocks.push_back(wanted ? blocks[block] : no_block);
-            }
-        }
+        ChunkBlocks& all = job.chunks.emplace_back();
+        all.chunk = named ? request.chunks[from / chunk_tokens_] : ChunkId{ChunkHash("refused"), 0};
+        for (const auto& table : blocks)
+            std::copy_if(table.begin(), table.end(), std::back_inserter(all.blocks),
+                         [&](std::int32_t block) { return !whole_loads_ || block != null_block; });
     }
     loads_[id].chunks = job.chunks;
+    loads_[id].tokens = tokens;
     return {};
 }
 
@@ -354,24 +442,33 @@ void SchedulerHalf::loaded(const std::string& id) {
     auto node = loads_.extract(id);
     if (node.empty()) return;
     const Load& load = node.mapped();
-    std::uint64_t tokens = 0;
-    bool whole = true;
-    for (const ChunkBlocks& chunk : load.chunks) {
-        for (const std::int32_t block : chunk.blocks) {
+    const bool failed = !load.bad.empty();
+    std::uint64_t tokens = whole_loads_ && !failed ? load.tokens : 0;
+    for (const ChunkBlocks& object : load.chunks) {
+        const bool broken = std::any_of(object.blocks.begin(), object.blocks.end(),
+                                        [&](std::int32_t block) { return load.bad.contains(block); });
+        const unsigned part = open_ ? lookups_.part_of(object.group) : 0;
+        if (!load.outdated && (broken || !failed || !whole_loads_))
+            presence_.note(object.chunk.hash, part, broken ? Belief::failed : Belief::present);
+        if (whole_loads_ || groups_.empty()) continue;
+        for (const std::int32_t block : object.blocks) {
             if (block == no_block) continue;
-            if ((whole = whole && !load.bad.contains(block))) tokens += block_tokens_;
+            if (load.bad.contains(block)) break;
+            tokens += groups_[object.group].plan.block_tokens;
         }
-        if (!load.outdated) presence_.note(chunk.hash, whole ? Belief::present : Belief::failed);
-        if (!whole) break;  // what comes after it was given up, and may well be there
+        if (broken) break;  // what comes after it was given up, and may well be there
     }
     counters_.hit_tokens += tokens;
-    if (const auto request = requests_.find(id); request != requests_.end()) request->second.loaded_tokens += tokens;
+    if (const auto request = requests_.find(id); request != requests_.end()) {
+        request->second.loaded_tokens += tokens;
+        request->second.failed_loads += failed;
+    }
     loads_failing_ = load.troubled;
     if (load.troubled)
         breaker_.failure();
     else
         breaker_.success();
-    if (!whole) ++load_failures_;
+    if (failed) ++load_failures_;
 }
 
 // --- Stores
@@ -388,33 +485,54 @@ void SchedulerHalf::scheduled(const std::string& id, const Scheduled& what) {
         request.resident_tokens = what.computed_tokens;
         request.hole = false;
     }
-    request.blocks.insert(request.blocks.end(), what.blocks.begin(), what.blocks.end());
-    if (request.incarnation != 0)
-        offer_chunks(request,
-                     what.computed_tokens + what.scheduled_tokens - std::min(what.draft_tokens, what.scheduled_tokens));
+    request.blocks.resize(groups_.size());
+    request.appended_from.clear();
+    for (const auto& table : request.blocks) request.appended_from.push_back(table.size());
+    for (std::size_t group = 0; group < std::min(groups_.size(), what.blocks.size()); ++group)
+        request.blocks[group].insert(request.blocks[group].end(), what.blocks[group].begin(), what.blocks[group].end());
+    if (request.incarnation != 0) offer_chunks(request, what);
 }
 
-void SchedulerHalf::offer_chunks(Request& request, std::uint64_t computed_tokens) {
-    const std::size_t per_chunk = chunk_tokens_ / block_tokens_;
-    const std::size_t complete =
-        std::min({computed_tokens / chunk_tokens_, request.chunks.size(), request.blocks.size() / per_chunk});
+void SchedulerHalf::offer_chunks(Request& request, const Scheduled& what) {
+    const std::uint64_t computed =
+        what.computed_tokens + what.scheduled_tokens - std::min(what.draft_tokens, what.scheduled_tokens);
+    const std::size_t complete = std::min<std::size_t>(computed / chunk_tokens_, request.chunks.size());
     for (; request.next_chunk < complete; ++request.next_chunk) {
         const std::size_t chunk = request.next_chunk;
-        const ChunkHash& hash = request.chunks[chunk];
-        const auto belief = presence_.find(hash);
-        if (belief == Belief::present) continue;
-        // What the engine had itself is copied only where a lookup has shown a gap: it was offered when it was
-        // computed.
-        if ((chunk + 1) * chunk_tokens_ <= request.resident_tokens) {
-            request.hole = request.hole || belief.has_value();
-            if (!request.hole) continue;
+        bool offered = false;
+        for (std::uint32_t group = 0; group < groups_.size(); ++group) {
+            const GroupPlan& plan = groups_[group].plan;
+            if (!worth_storing(request, chunk, group, what)) continue;
+            auto pages = pages_of(plan, request.blocks[group], chunk);
+            if (!pages) continue;
+            presence_.forget(request.chunks[chunk].hash, lookups_.part_of(group));
+            step_.stores.push_back(
+                {request.incarnation, {group, request.chunks[chunk], std::move(*pages)}, plan.kind != GroupKind::full});
+            offered = true;
         }
-        presence_.forget(hash);
-        ++counters_.offered_chunks;
-        ++request.offered_chunks;
-        const auto from = request.blocks.begin() + static_cast<std::ptrdiff_t>(chunk * per_chunk);
-        step_.stores.push_back({request.incarnation, {hash, {from, from + static_cast<std::ptrdiff_t>(per_chunk)}}});
+        counters_.offered_chunks += offered;
+        request.offered_chunks += offered;
     }
+}
+
+bool SchedulerHalf::worth_storing(Request& request, std::size_t chunk, std::uint32_t group, const Scheduled& what) {
+    const auto belief = presence_.find(request.chunks[chunk].hash, lookups_.part_of(group));
+    if (belief == Belief::present) return false;
+    const GroupKind kind = groups_[group].plan.kind;
+    const std::uint64_t end = (chunk + 1) * chunk_tokens_;
+    if (kind == GroupKind::state) {
+        // The engine goes on from a state in place: it is that of the boundary where the step ends there, or where it
+        // was left behind by this step. A block from before this step may hold what lies between two boundaries.
+        const std::size_t block = end / groups_[group].plan.block_tokens - 1;
+        const bool ends_there = what.computed_tokens + what.scheduled_tokens == end;
+        if (what.draft_tokens > 0 || (!ends_there && block < request.appended_from[group])) return false;
+    }
+    if (end > request.resident_tokens) return true;
+    // What the engine had itself was offered when it was computed. Full attention is copied again where a lookup has
+    // shown a gap.
+    if (kind != GroupKind::full) return false;
+    request.hole = request.hole || belief.has_value();
+    return request.hole;
 }
 
 void SchedulerHalf::end_incarnation(Request& request) {

@@ -45,10 +45,13 @@ struct Match {
     std::uint32_t tokens = 0;  // beyond the engine's own; to be loaded asynchronously
 };
 
+// The engine's blocks of a request, by group. Outside full attention block 0 stands for one that is not there.
+using BlockTable = std::vector<std::vector<std::int32_t>>;
+
 // What the engine runs of one request in a step.
 struct Scheduled {
     bool restarted = false;  // new or resumed: `blocks` is the whole table, else what is added to it
-    std::span<const std::int32_t> blocks;
+    BlockTable blocks;
     std::uint64_t computed_tokens = 0;   // before the step
     std::uint64_t scheduled_tokens = 0;  // in the step
     std::uint64_t draft_tokens = 0;      // of these, guesses that may be taken back
@@ -67,26 +70,33 @@ class SchedulerHalf {
     // Takes all workers' geometries: fails if they disagree or see another store.
     Result<void> configure(std::span<const Geometry> workers);
     // Opens the namespace; before it every request is a miss and nothing is stored. `model`: the digest of the weights,
-    // `label`: the model's name for people, `hash_seed`: the engine's start value, hex. REQUIRES: configure()
-    // succeeded.
-    void open(std::string model, std::string label, std::string hash_seed);
+    // `label`: the model's name for people, `hash_seed`: the engine's start value, hex; `hash_block_tokens`: tokens of
+    // the blocks that the engine hashes, a divisor of the chunk's. REQUIRES: configure() succeeded.
+    Result<void> open(std::string model, std::string label, std::string hash_seed, std::uint64_t hash_block_tokens);
     bool is_open() const { return open_; }
     const std::string& namespace_hex() const { return namespace_hex_; }
 
-    // Takes the hashes that are new since the last call for this request. To be called before add, match and scheduled.
-    void learn(const std::string& id, const BlockHashes& hashes);
+    // Takes the hashes that are new since the last call for this request, which has `tokens` tokens now. To be called
+    // before add, match and scheduled. `adapter`: digest of the weights that change the model for this request; the
+    // same in every call.
+    void learn(const std::string& id, const BlockHashes& hashes, std::uint64_t tokens, std::string_view adapter = {});
     // Starts looking a new request up, if it is worth it.
     void add(const std::string& id);
     // `local_tokens`: what the engine has itself, a multiple of the block. `skip_reading`: the request wants no cache.
     Match match(const std::string& id, std::uint64_t local_tokens, bool skip_reading);
     // After an allocation: `blocks` is the request's whole table. tokens 0: nothing is to be loaded.
     // An error means that the engine broke its contract; the load can't be reported then.
-    Result<void> allocated(const std::string& id, std::span<const std::int32_t> blocks, std::uint64_t tokens);
+    Result<void> allocated(const std::string& id, const BlockTable& blocks, std::uint64_t tokens);
     void scheduled(const std::string& id, const Scheduled& what);
     void preempted(const std::string& id);
     void finish(const std::string& id);
     // What the workers are told with this step; to be called once per step, after scheduled() and preempted().
     std::string build_step();
+
+    // A request that is not served because of its adapter.
+    void count_adapter_miss() { ++counters_.misses[static_cast<std::size_t>(Miss::adapter)]; }
+    // True if a load succeeds or fails as a whole: the engine can't go on from an earlier boundary.
+    bool loads_are_whole() const { return whole_loads_; }
 
     // The workers' answers: blocks that could not be loaded (any time before loaded()), and the end of a load.
     void bad_blocks(std::span<const std::int32_t> blocks);
@@ -103,7 +113,9 @@ class SchedulerHalf {
 
   private:
     struct Request {
-        std::vector<ChunkHash> chunks;  // full chunks with a hash, from the start of the prompt
+        std::vector<ChunkId> chunks;  // full chunks with a hash, from the start of the prompt
+        std::string adapter;
+        std::uint64_t tokens = 0;
         std::size_t blocks_hashed = 0;
         std::string last_hash;  // of block blocks_hashed - 1, to notice a rewritten tail
         // The lookup and its answer: chunks [found_from, found_end) are there.
@@ -119,22 +131,33 @@ class SchedulerHalf {
         bool asked = false, counted = false;  // asked_tokens and the miss are counted once a request
         // What was decided and what came of it, in tokens.
         std::uint64_t local_tokens = 0, matched_tokens = 0, loaded_tokens = 0;
+        unsigned failed_loads = 0;
         // Storing.
         std::uint64_t incarnation = 0;  // 0: holds no blocks
-        std::vector<std::int32_t> blocks;
-        std::size_t next_chunk = 0;         // first one not yet decided about
-        std::uint64_t resident_tokens = 0;  // the engine's own at the start of the incarnation
-        bool hole = false;                  // a resident chunk is known not to be in the store
+        BlockTable blocks;
+        std::vector<std::size_t> appended_from;  // by group: the first block that came with this step
+        std::size_t next_chunk = 0;              // first one not yet decided about
+        std::uint64_t resident_tokens = 0;       // the engine's own at the start of the incarnation
+        bool hole = false;                       // a resident chunk is known not to be in the store
         std::uint64_t offered_chunks = 0;
     };
     struct Load {
         std::vector<ChunkBlocks> chunks;
+        std::uint64_t tokens = 0;
         std::unordered_set<std::int32_t> bad;
         bool troubled = false;
         bool outdated = false;  // of an older epoch: says nothing about the present one
     };
 
     Result<void> check_workers(std::span<const Geometry> workers) const;
+    ChunkHash chunk_hash(const Request& request, std::string_view block_hash) const;
+    // Chunks that a hit of the request may end behind.
+    std::size_t usable_chunks(const Request& request) const;
+    // The objects of a load of tokens [from, end), or nothing if the table does not have their blocks.
+    std::optional<std::vector<ChunkBlocks>> objects_of(const Request& request, const BlockTable& blocks,
+                                                       std::uint64_t from, std::uint64_t end) const;
+    std::optional<std::vector<std::int32_t>> pages_of(const GroupPlan& plan, std::span<const std::int32_t> table,
+                                                      std::size_t chunk) const;
     void open_namespace();
     void publish(std::string key, std::string text);
     void start_lookup(Request& request, std::size_t from);
@@ -146,7 +169,10 @@ class SchedulerHalf {
     void count_miss(Request& request, Miss why);
     Duration lookup_deadline() const;
     void end_incarnation(Request& request);
-    void offer_chunks(Request& request, std::uint64_t computed_tokens);
+    void offer_chunks(Request& request, const Scheduled& what);
+    // True if the object of this chunk and group is to be stored now.
+    bool worth_storing(Request& request, std::size_t chunk, std::uint32_t group, const Scheduled& what);
+    bool believed_failed(const Request& request, std::size_t from) const;
 
     const Options options_;
     const Clock& clock_;
@@ -159,11 +185,12 @@ class SchedulerHalf {
     bool open_ = false;
     Identity identity_;
     std::string label_;
-    std::vector<std::string> shard_texts_;
+    std::vector<Lookups::Group> groups_;
+    bool has_state_ = false, whole_loads_ = false;
     std::string nonce_key_, nonce_;
     Digest name_space_{};
     std::string namespace_hex_;
-    std::uint64_t chunk_tokens_ = 0, block_tokens_ = 0;
+    std::uint64_t chunk_tokens_ = 0, hash_block_tokens_ = 0;
 
     std::unordered_map<std::string, Request> requests_;
     std::unordered_map<std::string, Load> loads_;

@@ -6,7 +6,8 @@
 namespace kvern {
 namespace {
 
-constexpr std::uint32_t step_magic = 0x3150564b;  // "KVP1"
+constexpr std::size_t chunk_bytes_min = 21;       // of an encoded chunk: group, parent, one byte of hash, no blocks
+constexpr std::uint32_t step_magic = 0x3250564b;  // "KVP2"
 
 class Writer {
   public:
@@ -21,7 +22,9 @@ class Writer {
         out_.append(value);
     }
     void chunk(const ChunkBlocks& chunk) {
-        text(chunk.hash.bytes());
+        number(chunk.group);
+        number(chunk.chunk.parent);
+        text(chunk.chunk.hash.bytes());
         number(static_cast<std::uint32_t>(chunk.blocks.size()));
         out_.append(reinterpret_cast<const char*>(chunk.blocks.data()), chunk.blocks.size() * sizeof(std::int32_t));
     }
@@ -54,9 +57,11 @@ class Reader {
     std::string_view text() { return take(count(1)); }
     ChunkBlocks chunk() {
         ChunkBlocks chunk;
+        chunk.group = number<std::uint32_t>();
+        chunk.chunk.parent = number<std::uint64_t>();
         const std::string_view hash = text();
         if (ok_ && !ChunkHash::valid(hash)) ok_ = false;
-        if (ok_) chunk.hash = ChunkHash(hash);
+        if (ok_) chunk.chunk.hash = ChunkHash(hash);
         chunk.blocks.resize(count(sizeof(std::int32_t)));
         const std::string_view blocks = take(chunk.blocks.size() * sizeof(std::int32_t));
         if (ok_ && !blocks.empty()) std::memcpy(chunk.blocks.data(), blocks.data(), blocks.size());
@@ -90,13 +95,15 @@ std::string Step::encode() const {
     for (const LoadJob& load : loads) {
         out.text(load.request);
         out.number(static_cast<std::uint8_t>(load.refused));
+        out.number(static_cast<std::uint8_t>(load.whole));
         out.number(static_cast<std::uint32_t>(load.chunks.size()));
         for (const ChunkBlocks& chunk : load.chunks) out.chunk(chunk);
     }
     out.number(static_cast<std::uint32_t>(stores.size()));
     for (const StoreJob& store : stores) {
         out.number(store.incarnation);
-        out.chunk(store.chunk);
+        out.number(static_cast<std::uint8_t>(store.fleeting));
+        out.chunk(store.object);
     }
     return out.take();
 }
@@ -110,17 +117,19 @@ Result<Step> Step::decode(std::string_view bytes) {
     step.name_space = in.number<Digest>();
     step.ended.resize(in.count(sizeof(std::uint64_t)));
     for (std::uint64_t& incarnation : step.ended) incarnation = in.number<std::uint64_t>();
-    step.loads.resize(in.count(9));
+    step.loads.resize(in.count(10));
     for (LoadJob& load : step.loads) {
         load.request = in.text();
         load.refused = in.number<std::uint8_t>() != 0;
-        load.chunks.resize(in.count(9));
+        load.whole = in.number<std::uint8_t>() != 0;
+        load.chunks.resize(in.count(chunk_bytes_min));
         for (ChunkBlocks& chunk : load.chunks) chunk = in.chunk();
     }
-    step.stores.resize(in.count(17));
+    step.stores.resize(in.count(9 + chunk_bytes_min));
     for (StoreJob& store : step.stores) {
         store.incarnation = in.number<std::uint64_t>();
-        store.chunk = in.chunk();
+        store.fleeting = in.number<std::uint8_t>() != 0;
+        store.object = in.chunk();
     }
     if (!in.ok() || !in.at_end()) return fail(ErrorCode::corrupt, "step metadata: its length does not fit its content");
     return step;

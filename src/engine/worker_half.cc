@@ -14,7 +14,7 @@ namespace {
 Result<std::shared_ptr<Region>> take_staging(const Options& options, const WorkerMemory& memory,
                                              unsigned ranks_on_host) {
     const std::uint64_t share_bytes = (options.staging_mib << 20) / std::max(1u, ranks_on_host);
-    const std::uint64_t object_bytes = memory.object_layout().object_bytes;
+    const std::uint64_t object_bytes = memory.largest_object_bytes();
     // One chunk for a load and one for a store: less would let one of them starve the other for ever.
     if (share_bytes < 2 * object_bytes)
         return fail(
@@ -40,6 +40,13 @@ std::string nonce_key(std::string_view engine_id) {
 Result<std::unique_ptr<WorkerHalf>> WorkerHalf::create(const Options& options, WorkerMemory memory,
                                                        unsigned ranks_on_host, const Clock& clock) {
     if (auto checked = memory.check(); !checked) return tl::unexpected(checked.error());
+    // One object on its way out and one on its way in.
+    if (memory.on_device && (options.gpu_staging_mib << 20) < 2 * memory.largest_object_bytes())
+        return fail(ErrorCode::invalid_argument,
+                    fmt::format("option gpu_staging_mib: {} MiB is too small for two chunks of {}; use at least {}, or "
+                                "a smaller chunk_tokens",
+                                options.gpu_staging_mib, format_size(memory.largest_object_bytes()),
+                                (2 * memory.largest_object_bytes() + (1 << 20) - 1) >> 20));
     auto store = open_store(options.store);
     if (!store) {
         store.error().message = fmt::format("option store: {}", store.error().message);
@@ -55,7 +62,9 @@ Result<std::unique_ptr<WorkerHalf>> WorkerHalf::create(const Options& options, W
 WorkerHalf::WorkerHalf(const Options& options, WorkerMemory memory, std::unique_ptr<Store> store,
                        std::shared_ptr<Region> staging, const Clock& clock)
     : options_(options), memory_(std::move(memory)), staging_(std::move(staging)), store_(std::move(store)) {
-    saver_ = std::make_unique<Saver>(*store_, *staging_, memory_, counters_, clock);
+    Saver::Settings saving;
+    saving.device_copies_max = device_copies_max();
+    saver_ = std::make_unique<Saver>(*store_, *staging_, memory_, counters_, saving, clock);
     Loader::Settings settings;
     settings.stall = std::chrono::milliseconds(options.load_stall_ms);
     settings.remove_broken = options.mode != Mode::read_only;
@@ -93,6 +102,16 @@ Result<void> WorkerHalf::begin_step(std::string_view metadata) {
 
 void WorkerHalf::save() {
     if (!closed_) saver_->save();
+}
+
+std::size_t WorkerHalf::device_copies_max() const {
+    return (options_.gpu_staging_mib << 20) / 2 / memory_.largest_object_bytes();
+}
+
+void WorkerHalf::copied(std::span<const std::uint64_t> gathers, std::vector<std::uint64_t> scatters) {
+    if (closed_) return;
+    saver_->copied(gathers);
+    loader_->copied(std::move(scatters));
 }
 
 std::size_t WorkerHalf::shutdown(std::chrono::milliseconds wait) {

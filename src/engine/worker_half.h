@@ -38,13 +38,25 @@ class WorkerHalf {
     void save();
     FinishedLoads take_finished() { return loader_->take_finished(); }
 
+    // For KV memory on a device. `gathers` (blocks to staging) are to be started at once, before anything that may
+    // overwrite the blocks; `scatters` (staging to blocks) in their order, after everything that was started on the
+    // device so far. Both as often as the engine likes, the first after save(). Then the tickets of those that ended.
+    std::vector<DeviceCopy> take_gathers() { return saver_->take_copies(); }
+    std::vector<DeviceCopy> take_scatters() { return loader_->take_copies(); }
+    void copied(std::span<const std::uint64_t> gathers, std::vector<std::uint64_t> scatters);
+    // How many copies of each direction may be under way: one object each, half of gpu_staging_mib a direction. The
+    // worker hands out no more gathers than that; scatters may have to wait for the caller's room.
+    std::size_t device_copies_max() const;
+    // Staging as one piece, for registering it with the device's runtime.
+    std::span<std::byte> staging_memory() const { return {staging_->base(), staging_->size_bytes()}; }
+
     const WorkerCounters& counters() const { return counters_; }
     RegionStats staging() const { return staging_->stats(); }
     std::string describe_store() const { return store_->describe(); }
     // How many stores have not had their answer yet.
     std::size_t pending_stores() { return saver_->settle(); }
     // Ends loads (reported as failed), gives stores up to `wait` to finish, closes the store. Returns the number of
-    // stores that did not finish. Afterwards only counters() may be called.
+    // stores that did not finish. Afterwards only counters() may be called. REQUIRES: no copy is under way.
     std::size_t shutdown(std::chrono::milliseconds wait);
 
   private:

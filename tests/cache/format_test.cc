@@ -25,9 +25,10 @@ TEST(FormatVectors, Namespace) {
 }
 
 TEST(FormatVectors, Keys) {
-    const ChunkHash hash("\x0a\x0b");
-    EXPECT_EQ(object_key(empty_json_sha, hash, 0, Shard{}.text()),
-              "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a/0a/0a0b.g0.l0-0.h0-0");
+    const ChunkId chunk{ChunkHash("\x0a\x0b"), 0xff};
+    EXPECT_EQ(
+        object_key(empty_json_sha, chunk, 0, Shard{}.text()),
+        "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a/0a/0a0b.p00000000000000ff.g0.l0-0.h0-0");
     EXPECT_EQ(identity_key(empty_json_sha), std::string(empty_json_sha) + "/identity.json");
     EXPECT_EQ(label_key(empty_json_sha), std::string(empty_json_sha) + "/label");
     EXPECT_EQ((Shard{0, 47, 2, 3}).text(), "l0-47.h2-3");
@@ -44,13 +45,14 @@ TEST(FormatVectors, SmallestObject) {
 
     ObjectFacts facts;
     facts.name_space = namespace_of("{}");
-    facts.hash = ChunkHash("\x0a\x0b");
+    facts.chunk = {ChunkHash("\x0a\x0b"), 0xff};
     facts.chunk_tokens = facts.block_tokens = 4;
+    facts.pages = 1;
     encode_header(object, facts, layout, std::array{slice_crc});
-    EXPECT_EQ(to_hex(std::string_view(reinterpret_cast<const char*>(object.data()) + 160, 4)), "6374785a")  // 5a787463
+    EXPECT_EQ(to_hex(std::string_view(reinterpret_cast<const char*>(object.data()) + 160, 4)), "94f14996")  // 9649f194
         << "header_crc";
     EXPECT_EQ(to_hex(sha256({reinterpret_cast<const char*>(object.data()), object.size()})),
-              "8ba9824a56cf96613cd1f77894253ab409afccc7365ec1cd20d26a5c32e45718");
+              "32ddab8f5443781bf845e68971e37d2fa438f34ee01973d473acfec814924ebc");
 }
 
 TEST(FormatVectors, HeadersGrowByPages) {

@@ -18,9 +18,7 @@ Identity sample() {
     identity.engine_version = "0.25.1";
     identity.model = "id:test";
     identity.kv_dtype = "bfloat16";
-    identity.groups = {{"full", 4, 2, 16, 16, 16}};
-    identity.layout = "NHD";
-    identity.backend = "CPU_ATTN avx2";
+    identity.groups = {{"full", "0-3", "bf16", "NHD", "CPU_ATTN avx2", 4, 2, 16, 16, 16, 0}};
     identity.chunk_tokens = 256;
     identity.hash_algorithm = "sha256";
     identity.hash_seed = "00ff";
@@ -32,12 +30,13 @@ Identity sample() {
 // The golden text and its digest come from Python's json and hashlib.
 TEST(Identity, CanonicalText) {
     EXPECT_EQ(sample().to_json(),
-              R"({"backend":"CPU_ATTN avx2","chunk_tokens":256,"engine":"vllm","engine_version":"0.25.1","epoch":"",)"
-              R"("format":1,"groups":[{"block_tokens":16,"head_size":16,"head_size_v":16,"kind":"full","kv_heads":2,)"
-              R"("layers":4}],"hash_algorithm":"sha256","hash_seed":"00ff","kv_dtype":"bfloat16","layout":"NHD",)"
-              R"("lora":"hash","model":"id:test","parallel":"","tenant":"b\u00fcro \"7\"\n"})");
+              R"({"chunk_tokens":256,"engine":"vllm","engine_version":"0.25.1","epoch":"","format":2,"groups":[{)"
+              R"("backend":"CPU_ATTN avx2","block_tokens":16,"dtype":"bf16","head_size":16,"head_size_v":16,"kin)"
+              R"(d":"full","kv_heads":2,"layer_numbers":"0-3","layers":4,"layout":"NHD","window_tokens":0}],"has)"
+              R"(h_algorithm":"sha256","hash_seed":"00ff","kv_dtype":"bfloat16","lora":"hash","model":"id:test",)"
+              R"("parallel":"","tenant":"b\u00fcro \"7\"\n"})");
     EXPECT_EQ(to_hex(namespace_of(sample().to_json())),
-              "7d20f1150cc8813444332fe5de14303f1117b1596cc09406082a0d2c4f9c3da4");
+              "ebba6b83a89104e411ade7c07455f5206550dca264404ed954e9bda4ee5ba35b");
 }
 
 TEST(Identity, RoundTrip) {
@@ -53,8 +52,6 @@ TEST(Identity, EveryFieldChangesTheNamespace) {
         [](Identity& i) { i.engine_version += "x"; },
         [](Identity& i) { i.model += "x"; },
         [](Identity& i) { i.kv_dtype += "x"; },
-        [](Identity& i) { i.layout += "x"; },
-        [](Identity& i) { i.backend += "x"; },
         [](Identity& i) { i.chunk_tokens += 16; },
         [](Identity& i) { i.hash_algorithm += "x"; },
         [](Identity& i) { i.hash_seed += "x"; },
@@ -65,6 +62,11 @@ TEST(Identity, EveryFieldChangesTheNamespace) {
         [](Identity& i) { i.groups.push_back(i.groups[0]); },
         [](Identity& i) { i.groups.clear(); },
         [](Identity& i) { i.groups[0].kind += "x"; },
+        [](Identity& i) { i.groups[0].layer_numbers += "x"; },
+        [](Identity& i) { i.groups[0].dtype += "x"; },
+        [](Identity& i) { i.groups[0].layout += "x"; },
+        [](Identity& i) { i.groups[0].backend += "x"; },
+        [](Identity& i) { i.groups[0].window_tokens += 1; },
         [](Identity& i) { i.groups[0].layers += 1; },
         [](Identity& i) { i.groups[0].kv_heads += 1; },
         [](Identity& i) { i.groups[0].head_size += 1; },
@@ -122,7 +124,7 @@ TEST(Identity, OtherTextsAreRefused) {
     EXPECT_EQ(with("chunk_tokens", -1), "identity: 'chunk_tokens' is not a whole number");
     EXPECT_EQ(with("chunk_tokens", 1.5), "identity: 'chunk_tokens' is not a whole number");
     EXPECT_EQ(with("chunk_tokens", 1LL << 32), "identity: 'chunk_tokens' is too large");
-    EXPECT_EQ(with("format", 2), "identity: format 2 is not 1; another version of Kvern wrote it");
+    EXPECT_EQ(with("format", 1), "identity: format 1 is not 2; another version of Kvern wrote it");
     EXPECT_EQ(error_of("{"), "identity: not JSON");
     EXPECT_EQ(error_of(""), "identity: not JSON");
     EXPECT_EQ(error_of("[]"), "identity: not a JSON object");

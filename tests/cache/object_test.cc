@@ -24,7 +24,7 @@ Sample sample(std::uint32_t layers, std::uint64_t slice_bytes, unsigned seed = 1
     std::mt19937 random(seed);
     Sample made;
     made.facts.name_space = namespace_of("{}");
-    made.facts.hash = ChunkHash("hash-" + std::to_string(seed));
+    made.facts.chunk.hash = ChunkHash("hash-" + std::to_string(seed));
     made.facts.group = 2;
     made.facts.shard = {3, 3 + layers - 1, 4, 5};
     made.facts.chunk_tokens = 32;
@@ -65,7 +65,7 @@ TEST(Object, RoundTrip) {
         const auto header = decode_header(made.bytes);
         RC_ASSERT(header.has_value());
         RC_ASSERT(header->object_bytes == made.bytes.size());
-        RC_ASSERT(header->facts.hash == made.facts.hash);
+        RC_ASSERT(header->facts.chunk == made.facts.chunk);
         RC_ASSERT(header->facts.name_space == made.facts.name_space);
         RC_ASSERT(header->facts.shard == made.facts.shard);
         RC_ASSERT(header->facts.group == 2u);
@@ -114,12 +114,12 @@ TEST(Object, SwappedObjectsAreNoticed) {
 
 TEST(Object, AnotherVersionIsNotSupportedAndSaysSo) {
     Sample made = sample(1, 8);
-    made.bytes[8] = std::byte{2};
+    made.bytes[8] = std::byte{3};
     const auto header = decode_header(made.bytes);
     ASSERT_FALSE(header);
     EXPECT_EQ(header.error().code, ErrorCode::not_supported);
-    EXPECT_EQ(header.error().message, "format version 2, this Kvern reads 1");
-    EXPECT_EQ(refusal(made, made.facts, made.layout), "format version 2, this Kvern reads 1");
+    EXPECT_EQ(header.error().message, "format version 3, this Kvern reads 2");
+    EXPECT_EQ(refusal(made, made.facts, made.layout), "format version 3, this Kvern reads 2");
 }
 
 TEST(Object, EachDifferenceIsNamed) {
@@ -131,8 +131,8 @@ TEST(Object, EachDifferenceIsNamed) {
     };
     EXPECT_EQ(expecting([](ObjectFacts&) {}), "accepted");
     EXPECT_EQ(expecting([](ObjectFacts& facts) { facts.name_space[31] ^= 1; }), "another namespace");
-    EXPECT_EQ(expecting([](ObjectFacts& facts) { facts.hash = ChunkHash("hash-2"); }), "another chunk");
-    EXPECT_EQ(expecting([](ObjectFacts& facts) { facts.hash = ChunkHash("hash-1x"); }), "another chunk");
+    EXPECT_EQ(expecting([](ObjectFacts& facts) { facts.chunk.hash = ChunkHash("hash-2"); }), "another chunk");
+    EXPECT_EQ(expecting([](ObjectFacts& facts) { facts.chunk.hash = ChunkHash("hash-1x"); }), "another chunk");
     EXPECT_EQ(expecting([](ObjectFacts& facts) { facts.group = 0; }), "group is 2, expected 0");
     EXPECT_EQ(expecting([](ObjectFacts& facts) { facts.shard.first_layer = 2; }), "first layer is 3, expected 2");
     EXPECT_EQ(expecting([](ObjectFacts& facts) { facts.shard.last_layer = 9; }), "last layer is 4, expected 9");

@@ -8,38 +8,54 @@
 namespace kvern {
 namespace {
 
+using nlohmann::json;
+
 Geometry sample() {
-    return {"pp 0, tp 1", {0, 47, 2, 3}, 16, 256, 1000, std::uint64_t{1} << 33, R"({"a": "b\"c"})", "n0nce"};
+    return {"pp 0, tp 1",
+            {{{GroupKind::full, 16, 256, 0}, {0, 47, 2, 3}}, {{GroupKind::window, 32, 256, 128}, {0, 7, 0, 0}}},
+            1000,
+            R"({"a": "b\"c"})",
+            "n0nce"};
 }
 
 TEST(Geometry, RoundTrip) {
     const auto read = Geometry::from_json(sample().to_json());
     ASSERT_TRUE(read) << read.error().message;
     EXPECT_EQ(read->rank, "pp 0, tp 1");
-    EXPECT_EQ(read->shard, (Shard{0, 47, 2, 3}));
-    EXPECT_EQ(read->block_tokens, 16U);
-    EXPECT_EQ(read->chunk_tokens, 256U);
+    EXPECT_EQ(read->groups, sample().groups);
     EXPECT_EQ(read->num_blocks, 1000U);
-    EXPECT_EQ(read->page_bytes, std::uint64_t{1} << 33);
     EXPECT_EQ(read->identity, R"({"a": "b\"c"})");
     EXPECT_EQ(read->nonce, "n0nce");
 }
 
-TEST(Geometry, AnythingElseIsRefusedWithoutAnException) {
-    const auto whole = nlohmann::json::parse(sample().to_json());
+// Every key of an object, missing and of another type.
+void expect_each_key_is_needed(const json& whole, const std::function<json(const json&)>& place) {
     for (const auto& [key, value] : whole.items()) {
-        auto missing = whole;
+        json missing = whole;
         missing.erase(key);
-        const auto read = Geometry::from_json(missing.dump());
+        const auto read = Geometry::from_json(place(missing).dump());
         ASSERT_FALSE(read) << key;
         EXPECT_NE(read.error().message.find(key), std::string::npos) << read.error().message;
-        auto mistyped = whole;
-        mistyped[key] = nlohmann::json::object();
-        EXPECT_FALSE(Geometry::from_json(mistyped.dump())) << key;
+        json mistyped = whole;
+        mistyped[key] = value.is_number() || value.is_array() ? json("text") : json(7);
+        EXPECT_FALSE(Geometry::from_json(place(mistyped).dump())) << key;
     }
-    auto shard = whole;
-    shard["shard"] = {1, 2, 3};
-    EXPECT_FALSE(Geometry::from_json(shard.dump()));
+}
+
+TEST(Geometry, AnythingElseIsRefusedWithoutAnException) {
+    const auto whole = json::parse(sample().to_json());
+    expect_each_key_is_needed(whole, [](const json& changed) { return changed; });
+    expect_each_key_is_needed(whole["groups"][1], [&](const json& changed) {
+        json with = whole;
+        with["groups"][1] = changed;
+        return with;
+    });
+    json changed = whole;
+    changed["groups"][0]["shard"] = {1, 2, 3};
+    EXPECT_FALSE(Geometry::from_json(changed.dump()));
+    changed = whole;
+    changed["groups"][0]["kind"] = "spiral";
+    EXPECT_FALSE(Geometry::from_json(changed.dump()));
     for (const char* text : {"", "{", "[]", "7"}) EXPECT_FALSE(Geometry::from_json(text)) << text;
 }
 

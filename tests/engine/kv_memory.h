@@ -43,20 +43,21 @@ class KvMemory {
         Shard shard{0, 1, 0, 0};
     };
     explicit KvMemory(const Shape& shape) : shape_(shape) {
+        GroupMemory& group = worker_.groups.emplace_back();
         for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
             bytes_.push_back(std::make_unique<std::byte[]>(shape.blocks * shape.stride_bytes));
-            worker_.layers.push_back({"layer." + std::to_string(layer), bytes_.back().get(), shape.stride_bytes});
+            group.layers.push_back({"layer." + std::to_string(layer), bytes_.back().get(), shape.stride_bytes});
         }
         worker_.num_blocks = shape.blocks;
-        worker_.page_bytes = shape.page_bytes;
-        worker_.block_tokens = shape.block_tokens;
-        worker_.chunk_tokens = shape.block_tokens * shape.blocks_per_chunk;
-        worker_.shard = shape.shard;
+        group.page_bytes = shape.page_bytes;
+        group.plan = {GroupKind::full, shape.block_tokens, shape.block_tokens * shape.blocks_per_chunk, 0};
+        group.shard = shape.shard;
         for (std::uint32_t block = 0; block < shape.blocks; ++block) fill(block, block);
     }
     KvMemory() : KvMemory(Shape()) {}
 
     const WorkerMemory& worker() const { return worker_; }
+    const GroupMemory& group() const { return worker_.groups[0]; }
     std::byte* page(std::uint32_t layer, std::uint32_t block) const {
         return bytes_[layer].get() + block * shape_.stride_bytes;
     }
@@ -74,13 +75,15 @@ class KvMemory {
 
     // The object of the chunk in these blocks.
     std::string object(const ChunkHash& hash, const std::vector<std::int32_t>& blocks, const Digest& name_space) const {
-        const ObjectLayout layout = worker_.object_layout();
+        const ObjectLayout layout = group().object_layout();
         std::string bytes(layout.object_bytes, '\x55');
         const std::span object(reinterpret_cast<std::byte*>(bytes.data()), bytes.size());
         std::vector<std::uint32_t> crcs;
-        gather(worker_, blocks, object, crcs);
-        encode_header(object, {name_space, hash, 0, worker_.shard, worker_.chunk_tokens, worker_.block_tokens}, layout,
-                      crcs);
+        gather(group(), blocks, object, crcs);
+        const GroupPlan& plan = group().plan;
+        encode_header(object,
+                      {name_space, {hash, 0}, 0, group().shard, plan.chunk_tokens, plan.block_tokens, plan.pages()},
+                      layout, crcs);
         return bytes;
     }
 

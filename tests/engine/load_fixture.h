@@ -37,9 +37,9 @@ class LoadFixture {
         loader.reset();
     }
 
-    std::size_t object_bytes() const { return kv.worker().object_layout().object_bytes; }
+    std::size_t object_bytes() const { return kv.group().object_layout().object_bytes; }
     std::string key(std::size_t chunk) const {
-        return object_key(to_hex(name_space), hash_of(chunk), 0, kv.worker().shard.text());
+        return object_key(to_hex(name_space), {hash_of(chunk), 0}, 0, kv.group().shard.text());
     }
     OpFilter of(OpKind kind, std::size_t chunk) const {
         return [kind, key = key(chunk)](const Op& op) { return op.kind == kind && op.key == key; };
@@ -62,7 +62,7 @@ class LoadFixture {
         LoadJob made;
         made.request = request;
         for (std::size_t chunk = from; chunk < to; ++chunk, block += 2)
-            made.chunks.push_back({hash_of(chunk), {block, block + 1}});
+            made.chunks.push_back({0, {hash_of(chunk), 0}, {block, block + 1}});
         return made;
     }
     void load(const std::string& request, std::size_t from, std::size_t to, std::int32_t block) {

@@ -99,26 +99,27 @@ TEST(Options, GoldenSentences) {
 }
 
 TEST(ChunkTokens, DefaultIsAbout16MiBWithinItsBounds) {
-    EXPECT_EQ(default_chunk_tokens(16, 128 << 10), 256U) << "128 tokens would be 16 MiB: the lower bound";
-    EXPECT_EQ(default_chunk_tokens(16, 64 << 10), 256U);
-    EXPECT_EQ(default_chunk_tokens(16, 32 << 10), 512U);
-    EXPECT_EQ(default_chunk_tokens(16, 24 << 10), 672U) << "699 tokens, whole blocks of them";
-    EXPECT_EQ(default_chunk_tokens(128, 24 << 10), 640U);
-    EXPECT_EQ(default_chunk_tokens(16, 1 << 10), 1024U) << "the upper bound";
-    EXPECT_EQ(default_chunk_tokens(16, 0), 1024U);
-    EXPECT_EQ(default_chunk_tokens(2048, 64 << 10), 2048U) << "one block at least";
+    EXPECT_EQ(default_chunk_tokens({16, 128 << 10}), 256U) << "128 tokens would be 16 MiB: the lower bound";
+    EXPECT_EQ(default_chunk_tokens({16, 64 << 10}), 256U);
+    EXPECT_EQ(default_chunk_tokens({16, 32 << 10}), 512U);
+    EXPECT_EQ(default_chunk_tokens({16, 24 << 10}), 672U) << "699 tokens, whole blocks of them";
+    EXPECT_EQ(default_chunk_tokens({128, 24 << 10}), 640U);
+    EXPECT_EQ(default_chunk_tokens({16, 1 << 10}), 1024U) << "the upper bound";
+    EXPECT_EQ(default_chunk_tokens({16, 0}), 1024U);
+    EXPECT_EQ(default_chunk_tokens({2048, 64 << 10}), 2048U) << "one block at least";
+    EXPECT_EQ(default_chunk_tokens({528, 1 << 10, true}), 528U) << "a state may end at any block";
 }
 
 TEST(ChunkTokens, AGivenOneMustBeWholeBlocks) {
     Options options;
-    EXPECT_EQ(resolve_chunk_tokens(options, 16, 32 << 10).value(), 512U);
+    EXPECT_EQ(resolve_chunk_tokens(options, {16, 32 << 10}).value(), 512U);
     options.chunk_tokens = 48;
-    EXPECT_EQ(resolve_chunk_tokens(options, 16, 32 << 10).value(), 48U);
+    EXPECT_EQ(resolve_chunk_tokens(options, {16, 32 << 10}).value(), 48U);
     options.chunk_tokens = 50;
-    EXPECT_EQ(resolve_chunk_tokens(options, 16, 1).error().message,
+    EXPECT_EQ(resolve_chunk_tokens(options, {16, 1}).error().message,
               "option chunk_tokens: 50 is no multiple of the engine's block of 16 tokens; use 48 or 64");
     options.chunk_tokens = 10;
-    EXPECT_EQ(resolve_chunk_tokens(options, 16, 1).error().message,
+    EXPECT_EQ(resolve_chunk_tokens(options, {16, 1}).error().message,
               "option chunk_tokens: 10 is no multiple of the engine's block of 16 tokens; use 16 or 32");
 }
 

@@ -19,17 +19,17 @@ struct Fixture {
     // Staging for `objects` objects; stores may hold half of them.
     explicit Fixture(std::size_t objects = 16) {
         RegionOptions options;
-        options.size_bytes = objects * kv.worker().object_layout().object_bytes;
+        options.size_bytes = objects * kv.group().object_layout().object_bytes;
         staging = Region::create(options).value();
-        saver = std::make_unique<Saver>(store, *staging, kv.worker(), counters, clock);
+        saver = std::make_unique<Saver>(store, *staging, kv.worker(), counters, Saver::Settings{}, clock);
         saver->set_namespace(name_space);
     }
     std::string key(std::size_t number) const {
-        return object_key(to_hex(name_space), hash_of(number), 0, kv.worker().shard.text());
+        return object_key(to_hex(name_space), {hash_of(number), 0}, 0, kv.group().shard.text());
     }
     StoreJob job(std::size_t number, std::uint64_t incarnation = 1) const {
         const auto first = static_cast<std::int32_t>(number * 2 % 32);
-        return {incarnation, {hash_of(number), {first, first + 1}}};
+        return {incarnation, {0, {hash_of(number), 0}, {first, first + 1}}, false};
     }
     void offer(const std::vector<std::size_t>& numbers, std::uint64_t incarnation = 1) {
         std::vector<StoreJob> jobs;
@@ -200,7 +200,11 @@ TEST(Saver, ABusyStoreIsCountedAsSuch) {
 
 TEST(Saver, BlocksThatDoNotExistAreNotRead) {
     Fixture f;
-    f.saver->offer({{1, {hash_of(0), {0, 32}}}, {2, {hash_of(1), {0, no_block}}}, {3, {hash_of(2), {0}}}});
+    std::vector<StoreJob> jobs{f.job(0, 1), f.job(1, 2), f.job(2, 3)};
+    jobs[0].object.blocks = {0, 32};
+    jobs[1].object.blocks = {0, no_block};
+    jobs[2].object.blocks = {0};
+    f.saver->offer(jobs);
     f.saver->save();
     EXPECT_EQ(f.puts().size(), 0U);
     EXPECT_EQ(f.dropped(Drop::store_error), 3U);

@@ -39,7 +39,7 @@ inline std::vector<std::int32_t> blocks(std::int32_t from, std::size_t count) {
 inline Identity test_identity() {
     Identity identity;
     identity.engine = "test";
-    identity.groups = {{"full", 4, 2, 16, 16, 4}};
+    identity.groups = {{"full", "0-3", "bf16", "NHD", "test", 4, 2, 16, 16, 4, 0}};
     identity.chunk_tokens = 8;
     return identity;
 }
@@ -54,7 +54,7 @@ inline Options test_options() {
 // Blocks of 4 tokens, chunks of 8: two blocks. Two ranks share the layers.
 class SchedulerFixture {
   public:
-    static constexpr std::uint64_t block = 4, chunk = 8;
+    static constexpr std::uint32_t block = 4, chunk = 8;
 
     explicit SchedulerFixture(const Options& options = test_options(), bool cheap_stat = true, bool opened = true) {
         auto owned = std::make_unique<ScriptedStore>(cheap_stat);
@@ -64,7 +64,7 @@ class SchedulerFixture {
         EXPECT_TRUE(half->announce("engine"));
         const auto configured = half->configure(geometries());
         EXPECT_TRUE(configured) << configured.error().message;
-        half->open("model", "label", "seed");
+        EXPECT_TRUE(half->open("model", "label", "seed", block));
         half->build_step();
     }
 
@@ -73,11 +73,8 @@ class SchedulerFixture {
         std::vector<Geometry> ranks(2);
         for (std::uint32_t i = 0; i < 2; ++i) {
             ranks[i].rank = "tp " + std::to_string(i);
-            ranks[i].shard = {0, 3, i, i};
-            ranks[i].block_tokens = block;
-            ranks[i].chunk_tokens = chunk;
+            ranks[i].groups = {{{GroupKind::full, block, chunk, 0}, {0, 3, i, i}}};
             ranks[i].num_blocks = 100;
-            ranks[i].page_bytes = 512;
             ranks[i].identity = test_identity().to_json();
             ranks[i].nonce = nonce();
         }
@@ -87,7 +84,7 @@ class SchedulerFixture {
     // Puts chunk `number` of a prompt (or takes it away), on both ranks.
     void put(const std::string& prompt, std::size_t number, bool there = true) {
         for (const char* shard : {"l0-3.h0-0", "l0-3.h1-1"}) {
-            const auto key = object_key(half->namespace_hex(), chunk_hash(prompt, number), 0, shard);
+            const auto key = object_key(half->namespace_hex(), chunk_id(prompt, number), 0, shard);
             there ? store->set_value(key, "object") : store->erase_value(key);
         }
     }
@@ -97,13 +94,18 @@ class SchedulerFixture {
     static ChunkHash chunk_hash(const std::string& prompt, std::size_t number) {
         return ChunkHash(prompt + std::to_string(2 * number + 1));
     }
+    static ChunkId chunk_id(const std::string& prompt, std::size_t number) {
+        return {chunk_hash(prompt, number), number == 0 ? 0 : chunk_hash(prompt, number - 1).tag()};
+    }
 
+    // A few tokens more than the full blocks have.
+    static std::uint64_t tokens_of(const Hashes& hashes) { return hashes.size() * block + 1; }
     void add(const std::string& id, const Hashes& hashes) {
-        half->learn(id, hashes);
+        half->learn(id, hashes, tokens_of(hashes));
         half->add(id);
     }
     Match match(const std::string& id, const Hashes& hashes, std::uint64_t local = 0, bool skip = false) {
-        half->learn(id, hashes);
+        half->learn(id, hashes, tokens_of(hashes));
         return half->match(id, local, skip);
     }
     // As match(), asked again until there is an answer, as the engine does: a lookup may take two rounds.
@@ -115,8 +117,8 @@ class SchedulerFixture {
     }
     void run(const std::string& id, const Hashes& hashes, bool restarted, const std::vector<std::int32_t>& list,
              std::uint64_t computed, std::uint64_t scheduled, std::uint64_t drafts = 0) {
-        half->learn(id, hashes);
-        half->scheduled(id, {restarted, list, computed, scheduled, drafts});
+        half->learn(id, hashes, tokens_of(hashes));
+        half->scheduled(id, {restarted, {list}, computed, scheduled, drafts});
     }
     // The step as the workers see it; empty where nothing is said.
     Step step() {
@@ -129,7 +131,7 @@ class SchedulerFixture {
     // The hashes of the chunks that this step stores.
     std::vector<std::string> stored(const Step& what) {
         std::vector<std::string> list;
-        for (const StoreJob& job : what.stores) list.emplace_back(job.chunk.hash.bytes());
+        for (const StoreJob& job : what.stores) list.emplace_back(job.object.chunk.hash.bytes());
         return list;
     }
     std::uint64_t misses(Miss why) const { return half->counters().misses[static_cast<std::size_t>(why)]; }

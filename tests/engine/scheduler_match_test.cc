@@ -23,10 +23,10 @@ TEST(SchedulerMatch, TheEnginesOwnPrefixMayCoverAPartOfAChunk) {
     const Hashes prompt("p", 6);
     f.add("a", prompt);
     EXPECT_EQ(f.tokens("a", prompt, 12), 12U);
-    ASSERT_TRUE(f.half->allocated("a", blocks(20, 6), 12));
+    ASSERT_TRUE(f.half->allocated("a", {blocks(20, 6)}, 12));
     const Step step = f.step();
     ASSERT_EQ(step.loads[0].chunks.size(), 2U);
-    EXPECT_EQ(step.loads[0].chunks[0].hash.bytes(), "p3");
+    EXPECT_EQ(step.loads[0].chunks[0].chunk.hash.bytes(), "p3");
     EXPECT_EQ(step.loads[0].chunks[0].blocks, (std::vector<std::int32_t>{no_block, 23}));
     EXPECT_EQ(step.loads[0].chunks[1].blocks, blocks(24, 2));
     f.half->loaded("a");
@@ -91,9 +91,8 @@ TEST(SchedulerDeadline, TheProvenPrefixIsTaken) {
     f.add("a", prompt);
     EXPECT_TRUE(f.match("a", prompt).pending);
     for (const std::string shard : {"l0-3.h0-0", "l0-3.h1-1"})
-        f.store->release([&](const Op& op) {
-            return op.key == object_key(f.half->namespace_hex(), f.chunk_hash("p", 0), 0, shard);
-        });
+        f.store->release(
+            [&](const Op& op) { return op.key == object_key(f.half->namespace_hex(), f.chunk_id("p", 0), 0, shard); });
     f.clock.advance(milliseconds(49));
     EXPECT_TRUE(f.match("a", prompt).pending);
     f.clock.advance(milliseconds(1));
@@ -185,7 +184,7 @@ TEST(SchedulerBreaker, TroubledLoadsOpenItThoughLookupsWork) {
     const auto load = [&](const std::string& id, bool troubled) {
         f.put_chunks(id, 1);
         EXPECT_EQ(f.tokens(id, Hashes(id, 2)), 8U);
-        EXPECT_TRUE(f.half->allocated(id, blocks(0, 2), 8));
+        EXPECT_TRUE(f.half->allocated(id, {blocks(0, 2)}, 8));
         f.step();
         if (troubled) {
             f.half->bad_blocks(blocks(0, 2));
@@ -211,7 +210,7 @@ TEST(SchedulerMemory, AFailedChunkIsLoadedAgainWhenItWasStoredAnew) {
     const Hashes prompt("p", 2);
     const auto fail_load = [&](const std::string& id) {
         ASSERT_EQ(f.tokens(id, prompt), 8U);
-        ASSERT_TRUE(f.half->allocated(id, blocks(0, 2), 8));
+        ASSERT_TRUE(f.half->allocated(id, {blocks(0, 2)}, 8));
         f.step();
         f.half->bad_blocks(blocks(0, 2));
         f.half->loaded(id);
@@ -235,7 +234,7 @@ TEST(SchedulerMemory, ASettledAnswerIsLookedAtAgainAfterAFailedLoad) {
     const Hashes prompt("p", 4);
     ASSERT_EQ(f.tokens("a", prompt), 16U);
     ASSERT_EQ(f.tokens("b", prompt), 16U);
-    ASSERT_TRUE(f.half->allocated("a", blocks(0, 4), 16));
+    ASSERT_TRUE(f.half->allocated("a", {blocks(0, 4)}, 16));
     f.step();
     f.half->bad_blocks(blocks(2, 2));
     f.half->loaded("a");
@@ -321,8 +320,8 @@ TEST(SchedulerLoads, ABrokenContractIsRefusedAndReported) {
     ASSERT_EQ(f.tokens("a", prompt), 16U);
     EXPECT_FALSE(f.half->allocated("a", {}, 16)) << "nothing could be reported for no blocks";
     EXPECT_EQ(f.half->build_step(), "");
-    ASSERT_TRUE(f.half->allocated("a", blocks(0, 3), 16));
-    ASSERT_TRUE(f.half->allocated("stranger", blocks(5, 4), 16));
+    ASSERT_TRUE(f.half->allocated("a", {blocks(0, 3)}, 16));
+    ASSERT_TRUE(f.half->allocated("stranger", {blocks(5, 4)}, 16));
     const Step step = f.step();
     ASSERT_EQ(step.loads.size(), 2U);
     EXPECT_TRUE(step.loads[0].refused);
@@ -336,7 +335,7 @@ TEST(SchedulerLoads, ARefusedLoadIsNotAskedForAgainAtOnce) {
     f.put_chunks("p", 2);
     const Hashes prompt("p", 4);
     ASSERT_EQ(f.tokens("a", prompt), 16U);
-    ASSERT_TRUE(f.half->allocated("a", blocks(0, 3), 16));
+    ASSERT_TRUE(f.half->allocated("a", {blocks(0, 3)}, 16));
     f.step();
     f.half->bad_blocks(blocks(0, 3));
     f.half->loaded("a");

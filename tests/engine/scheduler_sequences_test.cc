@@ -20,13 +20,13 @@ TEST(VllmSequence, Miss) {
     const Hashes prompt("p", 5);
     f.add("a", prompt);
     EXPECT_EQ(f.tokens("a", prompt), 0U);
-    ASSERT_TRUE(f.half->allocated("a", blocks(0, 5), 0));
+    ASSERT_TRUE(f.half->allocated("a", {blocks(0, 5)}, 0));
     f.run("a", prompt, true, blocks(10, 5), 0, 20);
     const Step step = f.step();
     EXPECT_TRUE(step.loads.empty());
     ASSERT_EQ(f.stored(step), (Texts{"p1", "p3"}));
-    EXPECT_EQ(step.stores[0].chunk.blocks, blocks(10, 2));
-    EXPECT_EQ(step.stores[1].chunk.blocks, blocks(12, 2));
+    EXPECT_EQ(step.stores[0].object.blocks, blocks(10, 2));
+    EXPECT_EQ(step.stores[1].object.blocks, blocks(12, 2));
     EXPECT_EQ(to_hex(step.name_space), f.half->namespace_hex());
     f.run("a", Hashes("p", 6), false, blocks(15, 1), 20, 4);
     EXPECT_EQ(f.stored(f.step()), Texts{"p5"});
@@ -57,18 +57,18 @@ TEST(VllmSequence, AsyncHit) {
     const Hashes prompt("p", 5);
     f.add("a", prompt);
     ASSERT_EQ(f.tokens("a", prompt), 16U);
-    ASSERT_TRUE(f.half->allocated("a", blocks(20, 5), 16));
+    ASSERT_TRUE(f.half->allocated("a", {blocks(20, 5)}, 16));
     const Step step = f.step();
     ASSERT_EQ(step.loads.size(), 1U);
     EXPECT_EQ(step.loads[0].request, "a");
     EXPECT_FALSE(step.loads[0].refused);
     ASSERT_EQ(step.loads[0].chunks.size(), 2U);
-    EXPECT_EQ(step.loads[0].chunks[1].hash.bytes(), "p3");
+    EXPECT_EQ(step.loads[0].chunks[1].chunk.hash.bytes(), "p3");
     EXPECT_EQ(step.loads[0].chunks[1].blocks, blocks(22, 2));
     EXPECT_EQ(f.half->build_step(), "") << "a load is told once";
     f.half->loaded("a");
     EXPECT_EQ(f.half->counters().hit_tokens, 16U);
-    ASSERT_TRUE(f.half->allocated("a", blocks(20, 5), 0));
+    ASSERT_TRUE(f.half->allocated("a", {blocks(20, 5)}, 0));
     f.run("a", prompt, true, blocks(20, 5), 16, 4);
     f.run("a", Hashes("p", 6), false, blocks(25, 1), 20, 4);
     EXPECT_EQ(f.stored(f.step()), Texts{"p5"}) << "what was loaded is not stored again";
@@ -82,7 +82,7 @@ TEST(VllmSequence, AbortWhileLoading) {
     const Hashes prompt("p", 5);
     f.add("a", prompt);
     ASSERT_EQ(f.tokens("a", prompt), 16U);
-    ASSERT_TRUE(f.half->allocated("a", blocks(20, 5), 16));
+    ASSERT_TRUE(f.half->allocated("a", {blocks(20, 5)}, 16));
     ASSERT_EQ(f.step().loads.size(), 1U);
     f.half->finish("a");
     EXPECT_EQ(f.half->build_step(), "");
@@ -99,7 +99,7 @@ TEST(VllmSequence, AbortAfterTheLoadBeforeScheduling) {
     const Hashes prompt("p", 5);
     f.add("a", prompt);
     ASSERT_EQ(f.tokens("a", prompt), 16U);
-    ASSERT_TRUE(f.half->allocated("a", blocks(20, 5), 16));
+    ASSERT_TRUE(f.half->allocated("a", {blocks(20, 5)}, 16));
     f.step();
     f.half->loaded("a");
     f.half->finish("a");
@@ -128,12 +128,12 @@ TEST(VllmSequence, LoadErrorBehindAValidPrefix) {
     const Hashes prompt("p", 7);
     f.add("a", prompt);
     ASSERT_EQ(f.tokens("a", prompt), 24U);
-    ASSERT_TRUE(f.half->allocated("a", blocks(20, 7), 24));
+    ASSERT_TRUE(f.half->allocated("a", {blocks(20, 7)}, 24));
     f.step();
     f.half->bad_blocks(blocks(22, 4));
     f.half->loaded("a");
     EXPECT_EQ(f.half->counters().hit_tokens, 8U);
-    ASSERT_TRUE(f.half->allocated("a", blocks(20, 7), 0));
+    ASSERT_TRUE(f.half->allocated("a", {blocks(20, 7)}, 0));
     f.run("a", prompt, true, blocks(20, 7), 8, 20);
     EXPECT_EQ(f.stored(f.step()), Texts{"p3"}) << "what lies behind the failure was seen, and was not tried";
 }
@@ -145,7 +145,7 @@ TEST(VllmSequence, LoadErrorWithoutAPrefix) {
     const Hashes prompt("p", 5);
     f.add("a", prompt);
     ASSERT_EQ(f.tokens("a", prompt), 16U);
-    ASSERT_TRUE(f.half->allocated("a", blocks(20, 5), 16));
+    ASSERT_TRUE(f.half->allocated("a", {blocks(20, 5)}, 16));
     f.step();
     f.half->bad_blocks(blocks(20, 4));
     f.half->loaded("a");
@@ -161,7 +161,7 @@ TEST(VllmSequence, LoadErrorWithPolicyFail) {
     f.put_chunks("p", 2);
     f.add("a", Hashes("p", 4));
     ASSERT_EQ(f.tokens("a", Hashes("p", 4)), 16U);
-    ASSERT_TRUE(f.half->allocated("a", blocks(20, 4), 16));
+    ASSERT_TRUE(f.half->allocated("a", {blocks(20, 4)}, 16));
     f.step();
     f.half->bad_blocks(blocks(20, 1));
     f.half->finish("a");
@@ -177,7 +177,7 @@ TEST(VllmSequence, LoadErrorOfOneRankInAPartOfAChunk) {
     f.put_chunks("p", 2);
     f.add("a", Hashes("p", 4));
     ASSERT_EQ(f.tokens("a", Hashes("p", 4)), 16U);
-    ASSERT_TRUE(f.half->allocated("a", blocks(20, 4), 16));
+    ASSERT_TRUE(f.half->allocated("a", {blocks(20, 4)}, 16));
     f.step();
     f.half->bad_blocks(blocks(21, 1));
     f.half->bad_blocks(blocks(90, 3));  // of nobody here
@@ -199,7 +199,7 @@ TEST(VllmSequence, Preemption) {
     f.put_chunks("p", 2);
     f.clock.advance(std::chrono::seconds(3));
     EXPECT_EQ(f.tokens("a", prompt, 8), 8U) << "looked up again, beyond the engine's own";
-    ASSERT_TRUE(f.half->allocated("a", blocks(30, 6), 8));
+    ASSERT_TRUE(f.half->allocated("a", {blocks(30, 6)}, 8));
     const Step second = f.step();
     ASSERT_EQ(second.loads.size(), 1U);
     ASSERT_EQ(second.loads[0].chunks.size(), 1U);
@@ -208,7 +208,7 @@ TEST(VllmSequence, Preemption) {
     f.run("a", prompt, true, blocks(30, 6), 16, 8);
     const Step third = f.step();
     EXPECT_EQ(f.stored(third), Texts{"p5"});
-    EXPECT_EQ(third.stores[0].chunk.blocks, blocks(34, 2)) << "of the new table";
+    EXPECT_EQ(third.stores[0].object.blocks, blocks(34, 2)) << "of the new table";
     EXPECT_NE(third.stores[0].incarnation, first.stores[0].incarnation);
 }
 
@@ -325,7 +325,7 @@ TEST(VllmSequence, ALoadOfTheOldEpochSaysNothingAboutTheNewOne) {
     const Hashes prompt("p", 4);
     f.add("a", prompt);
     ASSERT_EQ(f.tokens("a", prompt), 16U);
-    ASSERT_TRUE(f.half->allocated("a", blocks(20, 4), 16));
+    ASSERT_TRUE(f.half->allocated("a", {blocks(20, 4)}, 16));
     f.step();
     f.half->reset();
     f.half->loaded("a");

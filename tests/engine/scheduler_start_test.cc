@@ -74,7 +74,7 @@ TEST(SchedulerStart, ARankThatDoesNotSeeTheNonceIsNamed) {
         "option store: rank tp 1 does not see what the scheduler wrote to 'scripted:'; it must be the same shared "
         "directory on every host");
     EXPECT_FALSE(f.store->values().contains(nonce_key("engine")));
-    f.half->open("model", "label", "seed");
+    EXPECT_FALSE(f.half->open("model", "label", "seed", 4));
     EXPECT_FALSE(f.half->is_open());
 }
 
@@ -84,10 +84,10 @@ TEST(SchedulerStart, RanksThatDifferAreNamed) {
         ASSERT_TRUE(f.half->announce("engine"));
         auto ranks = f.geometries();
         Identity other = test_identity();
-        other.backend = "other";
+        other.groups[0].backend = "other";
         if (field == 0) ranks[1].identity = other.to_json();
-        if (field == 1) ranks[1].block_tokens = 8;
-        if (field == 2) ranks[1].chunk_tokens = 16;
+        if (field == 1) ranks[1].groups[0].plan.block_tokens = 8;
+        if (field == 2) ranks[1].groups[0].plan.chunk_tokens = 16;
         EXPECT_EQ(configure_error(f, ranks),
                   "ranks tp 0 and tp 1 pack KV differently (engine version, backend, CPU or layout); their hosts must "
                   "be alike");
@@ -120,9 +120,9 @@ TEST(SchedulerStart, RanksThatHoldAlikeShareOneObject) {
     SchedulerFixture f(test_options(), true, false);
     ASSERT_TRUE(f.half->announce("engine"));
     auto ranks = f.geometries();
-    ranks[1].shard = ranks[0].shard;
+    ranks[1].groups[0].shard = ranks[0].groups[0].shard;
     ASSERT_EQ(configure_error(f, ranks), "configured");
-    f.half->open("model", "label", "seed");
+    EXPECT_TRUE(f.half->open("model", "label", "seed", 4));
     f.add("a", Hashes("p", 4));
     EXPECT_EQ(f.store->count(OpKind::stat), 2U) << "two chunks of one shard";
 }
@@ -142,7 +142,8 @@ TEST(SchedulerStart, BeforeItIsOpenEverythingIsAMiss) {
     f.half->finish("a");
     f.half->loaded("a");
     EXPECT_EQ(f.half->explain("a"), "");
-    EXPECT_TRUE(f.half->allocated("b", testing::blocks(0, 4), 16)) << "must be reported, so it is handed on as refused";
+    EXPECT_TRUE(f.half->allocated("b", {testing::blocks(0, 4)}, 16))
+        << "must be reported, so it is handed on as refused";
     ASSERT_EQ(f.step().loads.size(), 1U);
 }
 
@@ -151,7 +152,7 @@ TEST(SchedulerStart, AnIdentityThatCantBeWrittenHoldsNothingUp) {
     ASSERT_TRUE(f.half->announce("engine"));
     ASSERT_EQ(configure_error(f, f.geometries()), "configured");
     f.store->hold(of_kind(OpKind::put));
-    f.half->open("model", "label", "seed");
+    EXPECT_TRUE(f.half->open("model", "label", "seed", 4));
     EXPECT_TRUE(f.half->is_open());
     EXPECT_EQ(f.half->build_step(), "");
     f.store->release(testing::any_op, failed_outcome(ErrorCode::io, "disk"));

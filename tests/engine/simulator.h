@@ -42,12 +42,15 @@ class Simulator {
             shape.shard = {0, 1, index, index};
             rank.memory = std::make_unique<KvMemory>(shape);
             rank.worker = take(WorkerHalf::create(options, rank.memory->worker(), ranks_on_host, clock_));
-            geometries.push_back({"tp " + std::to_string(index), shape.shard, 4, 8, num_blocks, 256,
-                                  test_identity().to_json(), rank.worker->read_nonce("engine")});
+            geometries.push_back({"tp " + std::to_string(index),
+                                  {{{GroupKind::full, 4, 8, 0}, shape.shard}},
+                                  num_blocks,
+                                  test_identity().to_json(),
+                                  rank.worker->read_nonce("engine")});
         }
         const auto configured = half_->configure(geometries);
         EXPECT_TRUE(configured) << configured.error().message;
-        half_->open("model", "label", "seed");
+        EXPECT_TRUE(half_->open("model", "label", "seed", block_tokens));
     }
 
     void run(std::size_t requests) {
@@ -147,6 +150,10 @@ class Simulator {
         return Hashes({request.hashes.begin(), request.hashes.begin() + static_cast<std::ptrdiff_t>(known)});
     }
 
+    void learn(const std::string& id, const Hashes& hashes) {
+        half_->learn(id, hashes, hashes.size() * block_tokens + 1);
+    }
+
     // --- One step
 
     void start() {
@@ -163,7 +170,7 @@ class Simulator {
                                                     : branch + request.id) +
                                      "-" + std::to_string(i) + "-" + std::to_string(i < branch_at ? 0 : branch_at));
         requests_.push_back(std::make_unique<Request>(request));
-        half_->learn(request.id, known_hashes(request));
+        learn(request.id, known_hashes(request));
         half_->add(request.id);
     }
 
@@ -179,9 +186,12 @@ class Simulator {
         if (preempted.empty()) plan_waiting(runs);
         for (const std::string& id : preempted) half_->preempted(id);
         for (const Run& run : runs) {
-            half_->learn(run.request->id, known_hashes(*run.request));
-            half_->scheduled(run.request->id, {run.restarted, run.restarted ? run.request->table : run.new_blocks,
-                                               run.request->computed, run.tokens, 0});
+            learn(run.request->id, known_hashes(*run.request));
+            half_->scheduled(run.request->id, {run.restarted,
+                                               {run.restarted ? run.request->table : run.new_blocks},
+                                               run.request->computed,
+                                               run.tokens,
+                                               0});
         }
         const std::string metadata = half_->build_step();
         for (Rank& rank : ranks_)
@@ -226,7 +236,7 @@ class Simulator {
             std::size_t local = 0;
             const std::size_t local_max = (std::max(request->prompt_tokens, std::uint64_t{1}) - 1) / block_tokens;
             while (local < local_max && cached_.contains(request->hashes[local])) ++local;
-            half_->learn(request->id, known_hashes(*request));
+            learn(request->id, known_hashes(*request));
             const Match match = half_->match(request->id, local * block_tokens, chance(3));
             if (match.pending) continue;
             const std::uint64_t held = local * block_tokens + match.tokens;
@@ -239,7 +249,7 @@ class Simulator {
             for (std::size_t i = 0; i < local; ++i) ++uses_[request->table.emplace_back(cached_[request->hashes[i]])];
             while (request->table.size() < blocks) request->table.push_back(allocate());
             request->computed = local * block_tokens;
-            EXPECT_TRUE(half_->allocated(request->id, request->table, match.tokens));
+            EXPECT_TRUE(half_->allocated(request->id, {request->table}, match.tokens));
             if (match.tokens == 0) {
                 request->state = State::running;
                 runs.push_back({request.get(), true, {}, tokens});

@@ -13,7 +13,9 @@ std::string random_bytes(std::size_t from, std::size_t to) {
 }
 
 ChunkBlocks random_chunk() {
-    return {ChunkHash(random_bytes(1, limits::hash_bytes_max + 1)), *rc::gen::arbitrary<std::vector<std::int32_t>>()};
+    return {*rc::gen::arbitrary<std::uint32_t>(),
+            {ChunkHash(random_bytes(1, limits::hash_bytes_max + 1)), *rc::gen::arbitrary<std::uint64_t>()},
+            *rc::gen::arbitrary<std::vector<std::int32_t>>()};
 }
 
 Step random_step() {
@@ -25,15 +27,16 @@ Step random_step() {
         LoadJob& load = step.loads.emplace_back();
         load.request = random_bytes(0, 20);
         load.refused = *rc::gen::arbitrary<bool>();
+        load.whole = *rc::gen::arbitrary<bool>();
         for (int chunks = *rc::gen::inRange(0, 4); chunks > 0; --chunks) load.chunks.push_back(random_chunk());
     }
     for (int stores = *rc::gen::inRange(0, 4); stores > 0; --stores)
-        step.stores.push_back({*rc::gen::arbitrary<std::uint64_t>(), random_chunk()});
+        step.stores.push_back({*rc::gen::arbitrary<std::uint64_t>(), random_chunk(), *rc::gen::arbitrary<bool>()});
     return step;
 }
 
 bool same(const ChunkBlocks& a, const ChunkBlocks& b) {
-    return a.hash == b.hash && a.blocks == b.blocks;
+    return a.group == b.group && a.chunk == b.chunk && a.blocks == b.blocks;
 }
 
 bool same(const Step& a, const Step& b) {
@@ -42,12 +45,15 @@ bool same(const Step& a, const Step& b) {
         return false;
     for (std::size_t i = 0; i < a.loads.size(); ++i) {
         const LoadJob &x = a.loads[i], &y = b.loads[i];
-        if (x.request != y.request || x.refused != y.refused || x.chunks.size() != y.chunks.size()) return false;
+        if (x.request != y.request || x.refused != y.refused || x.whole != y.whole ||
+            x.chunks.size() != y.chunks.size())
+            return false;
         for (std::size_t j = 0; j < x.chunks.size(); ++j)
             if (!same(x.chunks[j], y.chunks[j])) return false;
     }
     for (std::size_t i = 0; i < a.stores.size(); ++i)
-        if (a.stores[i].incarnation != b.stores[i].incarnation || !same(a.stores[i].chunk, b.stores[i].chunk))
+        if (a.stores[i].incarnation != b.stores[i].incarnation || a.stores[i].fleeting != b.stores[i].fleeting ||
+            !same(a.stores[i].object, b.stores[i].object))
             return false;
     return true;
 }
@@ -84,17 +90,17 @@ TEST(Step, CorruptionIsRefusedOrDecodesToAnotherWellFormedStep) {
         RC_ASSERT(again.has_value());
         RC_ASSERT(same(*again, *decoded));
         for (const auto& load : decoded->loads)
-            for (const auto& chunk : load.chunks) RC_ASSERT(ChunkHash::valid(chunk.hash.bytes()));
+            for (const auto& chunk : load.chunks) RC_ASSERT(ChunkHash::valid(chunk.chunk.hash.bytes()));
     }));
     EXPECT_TRUE(rc::check("decode(anything) is refused", [] {
         RC_ASSERT(!Step::decode(random_bytes(0, 300)));
-        RC_ASSERT(!Step::decode("KVP1" + std::string(200, '\xff')));
+        RC_ASSERT(!Step::decode("KVP2" + std::string(200, '\xff')));
     }));
 }
 
 TEST(Step, ErrorsSayWhichKind) {
     EXPECT_EQ(Step::decode("").error().message, "step metadata: no magic at its start");
-    EXPECT_EQ(Step::decode(std::string("KVP1")).error().message, "step metadata: its length does not fit its content");
+    EXPECT_EQ(Step::decode(std::string("KVP2")).error().message, "step metadata: its length does not fit its content");
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ struct Fixture {
     }
     StoreJob store_job(std::size_t chunk, std::uint64_t incarnation) const {
         const auto block = static_cast<std::int32_t>(2 * chunk);
-        return {incarnation, {hash_of(chunk), {block, block + 1}}};
+        return {incarnation, {0, {hash_of(chunk), 0}, {block, block + 1}}, false};
     }
     void store(std::size_t chunks) {
         Step step = next_step();
@@ -64,7 +64,7 @@ struct Fixture {
     }
     std::string path_of(std::size_t chunk) const {
         return folder.path() + "/" +
-               object_key(to_hex(namespace_of("{}")), hash_of(chunk), 0, kv.worker().shard.text());
+               object_key(to_hex(namespace_of("{}")), {hash_of(chunk), 0}, 0, kv.group().shard.text());
     }
     TempFolder folder;
     KvMemory kv;
@@ -90,7 +90,7 @@ TEST(WorkerStart, ErrorsAreOneSentenceWithTheOption) {
         "option staging_mib: 1 MiB for 2 rank(s) on this host is too small for two chunks of 396 KiB; use at least "
         "2, or a smaller chunk_tokens");
     WorkerMemory broken = kv.worker();
-    broken.layers[0].base = nullptr;
+    broken.groups[0].layers[0].base = nullptr;
     EXPECT_EQ(WorkerHalf::create(options_for("mem:"), broken, 1).error().message,
               "layer layer.0: pages of 600 bytes every 600 bytes are no plain KV memory");
 }
@@ -123,7 +123,10 @@ TEST(WorkerHalf, WhatIsStoredIsLoadedIntoOtherBlocks) {
     f.store(3);
     for (std::uint32_t block = 0; block < 32; ++block) f.kv.fill(block, 1000);
     Step step = f.next_step();
-    step.loads.push_back({"a", {{hash_of(0), {20, 21}}, {hash_of(1), {no_block, 23}}, {hash_of(9), {24, 25}}}, false});
+    step.loads.push_back(
+        {"a",
+         {{0, {hash_of(0), 0}, {20, 21}}, {0, {hash_of(1), 0}, {no_block, 23}}, {0, {hash_of(9), 0}, {24, 25}}},
+         false});
     ASSERT_TRUE(f.worker->begin_step(step.encode()));
     const auto report = f.reported(1);
     EXPECT_EQ(report.bad_blocks, (std::vector<std::int32_t>{24, 25}));
@@ -135,7 +138,7 @@ TEST(WorkerHalf, AStepIsBegunOnce) {
     Fixture f;
     f.store(1);
     Step step = f.next_step();
-    step.loads.push_back({"a", {{hash_of(0), {20, 21}}}, false});
+    step.loads.push_back({"a", {{0, {hash_of(0), 0}, {20, 21}}}, false});
     step.stores.push_back(f.store_job(1, 2));
     const std::string bytes = step.encode();
     for (int i = 0; i < 3; ++i) ASSERT_TRUE(f.worker->begin_step(bytes));
@@ -152,7 +155,7 @@ TEST(WorkerHalf, AStepIsBegunOnce) {
 TEST(WorkerHalf, ABrokenStepIsRefusedAsAWhole) {
     Fixture f;
     Step step = f.next_step();
-    step.loads.push_back({"a", {{hash_of(0), {20, 21}}}, false});
+    step.loads.push_back({"a", {{0, {hash_of(0), 0}, {20, 21}}}, false});
     const std::string bytes = step.encode();
     EXPECT_FALSE(f.worker->begin_step(bytes.substr(0, bytes.size() - 1)));
     EXPECT_FALSE(f.worker->begin_step("nonsense"));
@@ -168,7 +171,7 @@ TEST(WorkerHalf, ReadOnlyStoresAndRemovesNothing) {
     Fixture reader(Mode::read_only, writer.folder.path());
     Step step = reader.next_step();
     step.stores.push_back(reader.store_job(1, 1));
-    step.loads.push_back({"a", {{hash_of(0), {20, 21}}}, false});
+    step.loads.push_back({"a", {{0, {hash_of(0), 0}, {20, 21}}}, false});
     ASSERT_TRUE(reader.worker->begin_step(step.encode()));
     reader.worker->save();
     EXPECT_EQ(reader.reported(1).bad_blocks.size(), 2U);
@@ -184,13 +187,13 @@ TEST(WorkerHalf, AChunkWhoseLoadFailedIsStoredAgain) {
     const auto path = f.path_of(0);
     std::filesystem::resize_file(path, 4096);
     Step step = f.next_step();
-    step.loads.push_back({"a", {{hash_of(0), {20, 21}}}, false});
+    step.loads.push_back({"a", {{0, {hash_of(0), 0}, {20, 21}}}, false});
     ASSERT_TRUE(f.worker->begin_step(step.encode()));
     EXPECT_EQ(f.reported(1).bad_blocks.size(), 2U);
     EXPECT_FALSE(std::filesystem::exists(path));
     f.store(1);
     EXPECT_EQ(f.worker->counters().stored_chunks, 2U);
-    EXPECT_EQ(std::filesystem::file_size(path), f.kv.worker().object_layout().object_bytes);
+    EXPECT_EQ(std::filesystem::file_size(path), f.kv.group().object_layout().object_bytes);
 }
 
 // I1: what is under way at the end is still reported, and nothing begins any more.
@@ -199,9 +202,10 @@ TEST(WorkerHalf, ShutdownReportsEveryLoad) {
     f.store(8);
     Step step = f.next_step();
     for (std::size_t i = 0; i < 8; ++i)
-        step.loads.push_back({"r" + std::to_string(i),
-                              {{hash_of(i), {static_cast<std::int32_t>(2 * i), static_cast<std::int32_t>(2 * i + 1)}}},
-                              false});
+        step.loads.push_back(
+            {"r" + std::to_string(i),
+             {{0, {hash_of(i), 0}, {static_cast<std::int32_t>(2 * i), static_cast<std::int32_t>(2 * i + 1)}}},
+             false});
     ASSERT_TRUE(f.worker->begin_step(step.encode()));
     EXPECT_EQ(f.worker->shutdown(testing::patience), 0U);
     const auto report = f.reported(8);
@@ -226,7 +230,8 @@ TEST(WorkerHalf, RandomStepsLeaveNoLease) {
         if (random() % 3 == 0) {
             LoadJob job{"r" + std::to_string(++loads), {}, random() % 10 == 0};
             for (std::size_t chunk = random() % 4; chunk < random() % 12; ++chunk)
-                job.chunks.push_back({hash_of(chunk), {static_cast<std::int32_t>(16 + random() % 20), no_block}});
+                job.chunks.push_back(
+                    {0, {hash_of(chunk), 0}, {static_cast<std::int32_t>(16 + random() % 20), no_block}});
             step.loads.push_back(job);
         }
         ASSERT_TRUE(f.worker->begin_step(step.encode()));
