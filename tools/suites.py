@@ -117,6 +117,7 @@ SUITES = [
     Suite("unit", "C++ unit and conformance tests, release build", 300, lambda junit: [ctest("release", junit)]),
     Suite("house", "rules of the source tree", 600, house_steps),
     Suite("cli", "the kvern command", 300, lambda junit: [ctest("release", junit, "^cli$")]),
+    Suite("python", "the connector's own Python, without an engine", 300, lambda junit: pytest("tests/python", junit)),
     Suite("engine", "a real vLLM with the connector", 900, lambda junit: pytest("tests/engine", junit)),
     Suite("wheel", "pip install into a bare environment", 600, lambda junit: pytest("tests/wheel", junit)),
     Suite("asan", "the same C++ tests with address and undefined sanitizers", 900, asan_steps),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // KV cache groups: layers whose blocks come and go together, and what a hit needs of them.
 //
-// A hit ends at a *boundary*, a number of whole chunks. Full attention needs every block before it, a sliding window the
-// last ones, a recurrent state only the block that ends exactly there. Pure values, any thread.
+// A hit ends at a *boundary*, a number of whole chunks. Full attention needs every block before it, a sliding window
+// the last ones, a recurrent state only the block that ends exactly there. Pure values, any thread.
 #pragma once
 
 #include <algorithm>
@@ -36,9 +36,7 @@ struct GroupPlan {
         return kind == GroupKind::full ? blocks_per_chunk() : std::min(blocks_per_chunk(), trailing_blocks());
     }
     // Chunks before a boundary whose objects a hit needs; 0: all of them.
-    std::uint32_t trailing_chunks() const {
-        return (trailing_blocks() + blocks_per_chunk() - 1) / blocks_per_chunk();
-    }
+    std::uint32_t trailing_chunks() const { return (trailing_blocks() + blocks_per_chunk() - 1) / blocks_per_chunk(); }
 };
 
 }  // namespace kvern

@@ -331,7 +331,11 @@ Match SchedulerHalf::match(const std::string& id, std::uint64_t local_tokens, bo
         count_miss(request, skip_reading ? Miss::skipped : Miss::disabled);
         return {};
     }
-    if (request.failed_loads >= limits::load_attempts_max) {
+    if (request.retry == Request::Retry::step_aside) {
+        request.retry = Request::Retry::compute;
+        return {true, 0};
+    }
+    if (request.retry == Request::Retry::compute || request.failed_loads >= limits::load_attempts_max) {
         count_miss(request, Miss::failed);
         return {};
     }
@@ -462,6 +466,7 @@ void SchedulerHalf::loaded(const std::string& id) {
     if (const auto request = requests_.find(id); request != requests_.end()) {
         request->second.loaded_tokens += tokens;
         request->second.failed_loads += failed;
+        if (failed && tokens == 0) request->second.retry = Request::Retry::step_aside;
     }
     loads_failing_ = load.troubled;
     if (load.troubled)
@@ -477,6 +482,7 @@ void SchedulerHalf::loaded(const std::string& id) {
 void SchedulerHalf::scheduled(const std::string& id, const Scheduled& what) {
     if (!open_ || options_.mode == Mode::read_only) return;
     Request& request = requests_[id];
+    request.retry = Request::Retry::none;
     if (what.restarted) {
         end_incarnation(request);
         request.incarnation = next_incarnation_++;

@@ -83,6 +83,10 @@ class SchedulerHalf {
     // Starts looking a new request up, if it is worth it.
     void add(const std::string& id);
     // `local_tokens`: what the engine has itself, a multiple of the block. `skip_reading`: the request wants no cache.
+    //
+    // After a failed load that left nothing the request is computed. vLLM (0.32) still holds blocks in reserve for it,
+    // so that another load may never fit, and it waits in front of those that hold the blocks it needs: pending once
+    // makes it step aside, and without a load nothing is reserved.
     Match match(const std::string& id, std::uint64_t local_tokens, bool skip_reading);
     // After an allocation: `blocks` is the request's whole table. tokens 0: nothing is to be loaded.
     // An error means that the engine broke its contract; the load can't be reported then.
@@ -132,6 +136,8 @@ class SchedulerHalf {
         // What was decided and what came of it, in tokens.
         std::uint64_t local_tokens = 0, matched_tokens = 0, loaded_tokens = 0;
         unsigned failed_loads = 0;
+        // After a load that left nothing to go on from: see match().
+        enum class Retry : std::uint8_t { none, step_aside, compute } retry = Retry::none;
         // Storing.
         std::uint64_t incarnation = 0;  // 0: holds no blocks
         BlockTable blocks;

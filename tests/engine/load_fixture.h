@@ -83,6 +83,7 @@ class LoadFixture {
         FinishedLoads more = loader->take_finished();
         all.requests.insert(all.requests.end(), more.requests.begin(), more.requests.end());
         all.bad_blocks.insert(all.bad_blocks.end(), more.bad_blocks.begin(), more.bad_blocks.end());
+        all.failed.insert(all.failed.end(), more.failed.begin(), more.failed.end());
         all.troubled.insert(all.troubled.end(), more.troubled.begin(), more.troubled.end());
     }
     // Whether the blocks from `block` on hold chunks [from, to).

@@ -16,6 +16,8 @@ using testing::hash_of;
 using testing::LoadFixture;
 using testing::of_kind;
 using testing::range;
+using testing::ScriptedStore;
+using testing::short_stall;
 
 struct Case {
     const char* name;
@@ -329,6 +331,120 @@ TEST(LoaderProperty, RandomAnswersLoseNoReportAndNoLease) {
                             f.kv.holds(target.block + i, 2 * target.from + i))
                     << name;
     }
+}
+
+// --- Loads that are all or nothing, and devices
+
+TEST(LoaderWhole, OneFailureEndsTheLoadAndOnlyItsBlocksAreNamed) {
+    LoadFixture f;
+    f.put(5);
+    f.damage(2, 5000);
+    LoadJob job = f.job("a", 0, 5, 10);
+    job.whole = true;
+    f.scrub();
+    f.loader->submit({job}, f.name_space);
+    const FinishedLoads all = f.reported(1);
+    EXPECT_EQ(all.failed, std::vector<std::string>{"a"});
+    EXPECT_EQ(all.bad_blocks, (std::vector<std::int32_t>{14, 15})) << "the object that failed";
+    EXPECT_TRUE(all.troubled.empty());
+}
+
+TEST(LoaderWhole, WithoutAFailureItIsLikeAnyOther) {
+    LoadFixture f;
+    f.put(3);
+    LoadJob job = f.job("a", 0, 3, 10);
+    job.whole = true;
+    f.loader->submit({job}, f.name_space);
+    const FinishedLoads all = f.reported(1);
+    EXPECT_TRUE(all.failed.empty());
+    EXPECT_TRUE(f.holds(0, 3, 10));
+}
+
+struct DeviceLoads : LoadFixture {
+    DeviceLoads() {
+        end();
+        memory = kv.worker();
+        memory.on_device = true;
+        for (LayerMemory& layer : memory.groups[0].layers) layer.base = nullptr;
+        Loader::Settings settings;
+        settings.stall = short_stall;
+        loader = std::make_unique<Loader>(device_store, staging, memory, counters, settings);
+    }
+    ~DeviceLoads() {
+        loader->stop();
+        device_store.close(std::chrono::seconds(1));
+        loader.reset();
+    }
+    std::vector<DeviceCopy> copies(std::size_t count) {
+        std::vector<DeviceCopy> list;
+        EXPECT_TRUE(eventually([&] {
+            for (DeviceCopy& copy : loader->take_copies()) list.push_back(std::move(copy));
+            return list.size() >= count;
+        }));
+        return list;
+    }
+    // What the engine's runtime does with a copy.
+    void make(const DeviceCopy& copy) {
+        const ObjectLayout layout = kv.group().object_layout();
+        const GroupMemory& group = kv.group();
+        for (std::uint32_t i = 0; i < layout.slice_count; ++i)
+            for (std::size_t page = 0; page < copy.blocks.size(); ++page)
+                if (copy.blocks[page] != no_block)
+                    std::memcpy(kv.page(i, static_cast<std::uint32_t>(copy.blocks[page])),
+                                copy.slices + i * layout.slice_stride + page * group.page_bytes, group.page_bytes);
+    }
+    void put_chunks(std::size_t chunks) {
+        for (std::size_t i = 0; i < chunks; ++i) device_store.set_value(key(i), object(i));
+    }
+    ScriptedStore device_store;
+    WorkerMemory memory;
+};
+
+TEST(LoaderOnADevice, ALoadIsReportedWhenItsCopiesHaveEnded) {
+    DeviceLoads f;
+    f.put_chunks(3);
+    f.scrub();
+    f.load("a", 0, 3, 10);
+    const auto copies = f.copies(3);
+    ASSERT_EQ(copies.size(), 3U);
+    std::this_thread::sleep_for(2 * short_stall);
+    EXPECT_TRUE(f.loader->take_finished().requests.empty()) << "the device may take its time";
+    for (const DeviceCopy& copy : copies) f.make(copy);
+    f.loader->copied({copies[0].ticket, copies[1].ticket});
+    EXPECT_TRUE(f.loader->take_finished().requests.empty());
+    f.loader->copied({copies[2].ticket});
+    EXPECT_TRUE(f.reported(1).failed.empty());
+    EXPECT_TRUE(f.holds(0, 3, 10));
+    EXPECT_TRUE(eventually([&] { return f.staging->stats().leased_bytes == 0; }));
+}
+
+TEST(LoaderOnADevice, ABrokenObjectNeverGetsThere) {
+    DeviceLoads f;
+    f.put_chunks(2);
+    std::string broken = f.object(1);
+    broken[5000] = static_cast<char>(broken[5000] ^ 1);
+    f.device_store.set_value(f.key(1), broken);
+    f.load("a", 0, 2, 10);
+    const auto copies = f.copies(1);
+    ASSERT_EQ(copies.size(), 1U);
+    EXPECT_TRUE(f.loader->take_finished().requests.empty()) << "the first chunk's copy is under way";
+    f.loader->copied({copies[0].ticket});
+    EXPECT_EQ(f.reported(1).bad_blocks, (std::vector<std::int32_t>{12, 13}));
+}
+
+TEST(LoaderOnADevice, AFailedLoadIsNotReportedBeforeItsCopiesEnd) {
+    DeviceLoads f;
+    f.put_chunks(2);
+    f.device_store.hold(f.of(OpKind::get, 1));
+    LoadJob job = f.job("a", 0, 2, 10);
+    job.whole = true;
+    f.loader->submit({job}, f.name_space);
+    const auto copies = f.copies(1);
+    std::this_thread::sleep_for(3 * short_stall);  // the second read stalls meanwhile
+    EXPECT_TRUE(f.loader->take_finished().requests.empty()) << "its blocks may still be written";
+    f.loader->copied({copies[0].ticket});
+    EXPECT_EQ(f.reported(1).failed, std::vector<std::string>{"a"});
+    f.device_store.release();
 }
 
 }  // namespace

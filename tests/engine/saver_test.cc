@@ -294,5 +294,110 @@ TEST(Saver, DrainWaitsForEveryAnswerOrItsTimeout) {
     EXPECT_EQ(f.counters.stored_chunks, 2U);
 }
 
+TEST(Saver, WhatIsFleetingIsGatheredInItsStepOrNotAtAll) {
+    Fixture f(4);  // room for two puts
+    f.store.hold(any_op);
+    std::vector<StoreJob> jobs{f.job(0), f.job(1), f.job(2), f.job(3)};
+    jobs[2].fleeting = true;
+    f.saver->offer(jobs);
+    f.saver->save();
+    f.store.release();
+    f.saver->save();
+    EXPECT_EQ(f.puts(), f.keys({0, 1, 3})) << "3 was owed, 2 was not";
+    EXPECT_EQ(f.dropped(Drop::staging), 1U);
+}
+
+TEST(Saver, APutThatFailsIsAHoleForAllWhoWantedIt) {
+    Fixture f;
+    f.store.hold(any_op);
+    f.offer({0}, 1);
+    f.offer({0}, 2);
+    f.saver->save();
+    f.store.script([](const Op&) { return failed_outcome(ErrorCode::io, "disk"); });
+    f.store.release();
+    f.saver->settle();
+    f.store.script({});
+    f.offer({1}, 1);
+    f.offer({2}, 2);
+    f.saver->save();
+    EXPECT_EQ(f.puts(), f.keys({0}));
+    EXPECT_EQ(f.dropped(Drop::prefix), 2U);
+    EXPECT_EQ(f.dropped(Drop::store_error), 1U);
+}
+
+TEST(Saver, RanksThatHoldAlikeShareTheWork) {
+    std::vector<std::string> all;
+    for (std::uint32_t replica = 0; replica < 3; ++replica) {
+        Fixture f;
+        WorkerMemory memory = f.kv.worker();
+        memory.groups[0].replica = replica;
+        memory.groups[0].replicas = 3;
+        f.saver = std::make_unique<Saver>(f.store, *f.staging, memory, f.counters, Saver::Settings{}, f.clock);
+        f.saver->set_namespace(f.name_space);
+        f.offer({0, 1, 2, 3, 4, 5});
+        f.saver->save();
+        const auto puts = f.puts();
+        EXPECT_LT(puts.size(), 6U);
+        all.insert(all.end(), puts.begin(), puts.end());
+    }
+    auto wanted = Fixture().keys({0, 1, 2, 3, 4, 5});
+    std::sort(all.begin(), all.end());
+    std::sort(wanted.begin(), wanted.end());
+    EXPECT_EQ(all, wanted) << "each chunk by one rank";
+}
+
+// --- Memory of a device: the copies are somebody else's work
+
+struct DeviceFixture : Fixture {
+    explicit DeviceFixture(std::size_t copies_max = 8) {
+        memory = kv.worker();
+        memory.on_device = true;
+        for (LayerMemory& layer : memory.groups[0].layers) layer.base = nullptr;
+        Saver::Settings settings;
+        settings.device_copies_max = copies_max;
+        saver = std::make_unique<Saver>(store, *staging, memory, counters, settings, clock);
+        saver->set_namespace(name_space);
+    }
+    // What the engine's runtime does with a copy.
+    void make(const DeviceCopy& copy) {
+        const ObjectLayout layout = kv.group().object_layout();
+        std::vector<std::byte> object(layout.object_bytes);
+        std::vector<std::uint32_t> crcs;
+        gather(kv.group(), copy.blocks, object, crcs);
+        for (std::uint32_t i = 0; i < layout.slice_count; ++i)  // the gaps are left as they were
+            std::memcpy(copy.slices + i * layout.slice_stride, object.data() + layout.slice_offset(i),
+                        layout.slice_bytes);
+    }
+    WorkerMemory memory;
+};
+
+TEST(SaverOnADevice, AnObjectIsPutWhenItsCopyHasEnded) {
+    DeviceFixture f;
+    const std::string object = f.kv.object(hash_of(3), {6, 7}, f.name_space);
+    f.offer({3});
+    f.saver->save();
+    const auto copies = f.saver->take_copies();
+    ASSERT_EQ(copies.size(), 1U);
+    EXPECT_EQ(copies[0].blocks, (std::vector<std::int32_t>{6, 7}));
+    EXPECT_TRUE(f.saver->take_copies().empty());
+    std::memset(copies[0].slices, 0x5a, f.kv.group().object_layout().object_bytes - 4096);
+    f.make(copies[0]);
+    EXPECT_TRUE(f.puts().empty());
+    f.saver->copied(std::vector<std::uint64_t>{copies[0].ticket, 999});
+    EXPECT_EQ(f.saver->settle(), 0U);
+    EXPECT_EQ(f.store.values()[f.key(3)], object);
+}
+
+TEST(SaverOnADevice, NoMoreCopiesThanTheDeviceHasRoomFor) {
+    DeviceFixture f(2);
+    f.offer({0, 1, 2});
+    f.saver->save();
+    const auto first = f.saver->take_copies();
+    ASSERT_EQ(first.size(), 2U);
+    f.saver->copied(std::vector<std::uint64_t>{first[0].ticket});
+    f.saver->save();
+    EXPECT_EQ(f.saver->take_copies().size(), 1U) << "the one that was owed";
+}
+
 }  // namespace
 }  // namespace kvern
