@@ -35,6 +35,7 @@ inline constexpr std::size_t file_stats_per_task = 64;  // of a batch of stats, 
 inline constexpr milliseconds file_lock_wait{2000};     // for the lock of etag conditions; then busy
 inline constexpr std::size_t uring_buffers_max = 1024;  // registered parts of up to 1 GiB a file store
 inline constexpr milliseconds temporary_age_max{60 * 60 * 1000};  // older left-over temporaries are removed
+inline constexpr milliseconds use_mark_interval{60 * 60 * 1000};  // a use moves an mtime that is older than this
 inline constexpr milliseconds close_wait{5000};  // how long closing a store waits for what is in flight
 inline constexpr std::size_t mem_store_bytes_default = std::size_t{256} << 20;
 

@@ -28,7 +28,7 @@ struct Buffer {
     std::size_t size_bytes = 0;
 };
 
-enum class OpKind : std::uint8_t { get, put, stat, remove, list, begin, append, commit, abort };
+enum class OpKind : std::uint8_t { get, put, stat, remove, list, begin, append, commit, abort, space };
 enum class Condition : std::uint8_t { any, absent, etag };
 std::string_view to_string(OpKind kind);
 
@@ -54,6 +54,9 @@ struct Op {
     std::string etag;
     std::string metadata;        // put, begin: at most 8 KiB, opaque
     bool with_metadata = false;  // stat, get: fill Outcome::stat.metadata, which may cost a further look
+    // get: the value counts as used. Where its mtime is older than limits::use_mark_interval, a read that succeeds
+    // moves it to now, soon after the completion; the etag stays. Best effort: a store that may not do so says nothing.
+    bool mark_used = false;
 
     std::string after;         // list: only keys greater than this
     std::size_t limit = 1000;  // list: at most this many entries (and limits::list_entries_max)
@@ -62,8 +65,8 @@ struct Op {
 
 struct Stat {
     std::uint64_t size_bytes = 0;
-    std::int64_t mtime_ns = 0;  // since the epoch
-    std::string etag;           // changes with every new version of the value
+    std::int64_t mtime_ns = 0;  // since the epoch: when the value was written, or last marked as used
+    std::string etag;           // changes with every new version of the value, and with nothing else
     std::string metadata;       // filled where Op::with_metadata asked for it
 };
 
@@ -72,6 +75,13 @@ struct Entry {
     std::uint64_t size_bytes = 0;
     std::int64_t mtime_ns = 0;
     std::string etag;
+};
+
+// Of a whole store, as an ordinary user meets it; asked for by the operation `space`, which needs no key.
+struct Space {
+    std::uint64_t capacity_bytes = 0;
+    std::uint64_t free_bytes = 0;   // what may still be written; not more than a quota leaves
+    std::uint64_t quota_bytes = 0;  // what a quota lets this user keep in all; 0 where none is known
 };
 
 // ok: done. miss: there is no such key. busy: not now (queue full, throttled, deadline); says nothing about the data.
@@ -87,6 +97,7 @@ struct Outcome {
     std::vector<Entry> entries;  // list, in byte order of the keys
     bool more = false;           // list: there are further entries
     std::uint64_t upload = 0;    // begin
+    Space space;                 // space
 };
 
 struct Completion {

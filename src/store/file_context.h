@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "store/delivery.h"
 #include "store/file_facts.h"
 #include "store/file_root.h"
+#include "store/file_use.h"
 
 namespace kvern {
 
@@ -21,6 +23,8 @@ struct FileContext {
     bool direct = false;  // aligned transfers bypass the page cache
     Delivery delivery{limits::queued_ops_max};
     std::atomic<std::size_t> skipped{0};  // names that lists passed over
+    // Marks files as used, some time later and by another thread. Set before any thread starts.
+    std::function<void(std::vector<UsedFile>&&)> mark_later;
 
     std::mutex mutex;                              // guards regions
     std::vector<std::shared_ptr<Region>> regions;  // attached; kept until no thread can write there any more

@@ -38,8 +38,10 @@ bool open_value(const FileRoot& root, const FileFacts& facts, const Op& op, bool
         return false;
     }
     value.length = *length;
+    if (op.mark_used) value.use = use_mark_due(status);
     if (*length == 0) {
         outcome.status = Status::ok;
+        if (value.use) mark_used(fd, *value.use);
         return false;
     }
     value.direct = want_direct && fits_direct(op.offset, *length, op.buffers) && fcntl(fd, F_SETFL, O_DIRECT) == 0;

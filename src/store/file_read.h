@@ -7,6 +7,7 @@
 #include "store/buffer_walk.h"
 #include "store/file_facts.h"
 #include "store/file_root.h"
+#include "store/file_use.h"
 #include "store/op_check.h"
 
 namespace kvern {
@@ -15,6 +16,7 @@ struct OpenValue {
     Fd fd;
     std::uint64_t length = 0;  // to read, from Op::offset on; > 0
     bool direct = false;
+    std::optional<UseMark> use;  // to be made once the read is delivered
 };
 
 // True: there are bytes to read, and `outcome.stat` is filled. False: `outcome` is final.

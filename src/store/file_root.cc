@@ -46,10 +46,10 @@ bool means_miss(int errno_value) {
 }
 
 std::string etag_of(const struct stat& status) {
-    const std::uint64_t parts[] = {status.st_ino,
-                                   static_cast<std::uint64_t>(status.st_mtim.tv_sec) * 1000000000U +
-                                       static_cast<std::uint64_t>(status.st_mtim.tv_nsec),
-                                   static_cast<std::uint64_t>(status.st_size)};
+    const std::uint64_t parts[] = {
+        status.st_ino,
+        static_cast<std::uint64_t>(has_whole_seconds(status) ? status.st_mtim.tv_sec : status.st_mtim.tv_nsec),
+        static_cast<std::uint64_t>(status.st_size)};
     std::string text;
     text.reserve(48);
     for (const auto part : parts) {

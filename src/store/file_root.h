@@ -80,9 +80,14 @@ class FileRoot {
     mutable std::shared_ptr<const Fd> temporaries_;
 };
 
-// inode, mtime and size. Publishing sets mtime to the nanosecond, so that a new version in a reused inode of the same
-// size has another etag even where the file system's clock ticks in milliseconds.
+// inode, size, and the part of mtime below a second. Publishing sets mtime to the nanosecond, so that part is another
+// one in a new version, also in a reused inode of the same size, and where the file system's own clock ticks in
+// milliseconds; marking a value as used moves only the seconds (file_use.h). Where a file system keeps whole
+// seconds only, they are in the etag, and nothing is marked there.
 std::string etag_of(const struct stat& status);
+inline bool has_whole_seconds(const struct stat& status) {
+    return status.st_mtim.tv_nsec == 0;
+}
 Stat stat_of(const struct stat& status);
 // Whether the fstat of what stands at a key makes it a value: only regular files do.
 inline bool is_value(const struct stat& status) {

@@ -92,6 +92,9 @@ FileStore::FileStore(std::shared_ptr<FileContext> context, std::string threads_w
       depth_(depth),
       ring_bytes_max_(ring_bytes_max),
       cheap_stat_(!is_remote(context_->facts)) {
+    context_->mark_later = [pool = std::weak_ptr(pool_)](std::vector<UsedFile>&& files) {
+        if (const auto shared = pool.lock()) shared->post(Lane::write, mark_task(std::move(files)));
+    };
     if (threads_why_.empty()) {
         ring_ =
             std::make_unique<UringReader>(context_, depth_, [ctx = context_, pool = pool_](std::vector<Job>&& jobs) {
@@ -140,6 +143,7 @@ void FileStore::sort(Job&& job, Sorted& sorted) {
             break;
         case OpKind::remove:
         case OpKind::list:
+        case OpKind::space:
             sorted.looks.push_back(blocking_task(context_, std::move(job)));
             break;
         case OpKind::put:

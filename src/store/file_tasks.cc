@@ -9,6 +9,7 @@
 #include "store/file_look.h"
 #include "store/file_publish.h"
 #include "store/file_read.h"
+#include "store/file_space.h"
 #include "store/op_check.h"
 
 namespace kvern {
@@ -28,6 +29,8 @@ Outcome perform(FileContext& context, const Op& op) {
             context.skipped += skipped;
             return outcome;
         }
+        case OpKind::space:
+            return file_space(*context.root);
         default:
             return failed(ErrorCode::internal, "not an operation of the thread pool");
     }
@@ -121,8 +124,10 @@ void SharedRead::read() {
         outcome.status = Status::ok;
         outcome.bytes = value.length;
     }
-    value.fd.reset();
+    const bool used = !failed && value.use;
+    if (!used) value.fd.reset();
     context->delivery.finish(job, std::move(outcome));
+    if (used) mark_used(value.fd.get(), *value.use);
 }
 
 // Helps with a value. Nobody waits for one that has not come yet.
@@ -174,6 +179,18 @@ class ReadTask final : public Task {
     Job job_;
 };
 
+class MarkTask final : public Task {
+  public:
+    explicit MarkTask(std::vector<UsedFile>&& files) : files_(std::move(files)) {}
+    void run() override {
+        for (const auto& file : files_) mark_used(file.fd.get(), file.mark);
+    }
+    void cancel() override {}
+
+  private:
+    std::vector<UsedFile> files_;
+};
+
 class CollectTask final : public Task {
   public:
     explicit CollectTask(std::shared_ptr<FileContext> context) : context_(std::move(context)) {}
@@ -196,6 +213,10 @@ std::unique_ptr<Task> blocking_task(std::shared_ptr<FileContext> context, Job&& 
 
 std::unique_ptr<Task> read_task(std::shared_ptr<FileContext> context, std::weak_ptr<ThreadPool> pool, Job&& job) {
     return std::make_unique<ReadTask>(std::move(context), std::move(pool), std::move(job));
+}
+
+std::unique_ptr<Task> mark_task(std::vector<UsedFile>&& files) {
+    return std::make_unique<MarkTask>(std::move(files));
 }
 
 std::unique_ptr<Task> collect_task(std::shared_ptr<FileContext> context) {

@@ -17,6 +17,9 @@ std::unique_ptr<Task> blocking_task(std::shared_ptr<FileContext> context, Job&& 
 // A get by preads. A value of several pieces is shared with other threads of the pool that have nothing else to read.
 std::unique_ptr<Task> read_task(std::shared_ptr<FileContext> context, std::weak_ptr<ThreadPool> pool, Job&& job);
 
+// Marks files as used, when nothing else is to be done.
+std::unique_ptr<Task> mark_task(std::vector<UsedFile>&& files);
+
 // Removes old temporaries.
 std::unique_ptr<Task> collect_task(std::shared_ptr<FileContext> context);
 

@@ -41,11 +41,6 @@ struct Upload {
     std::uint64_t size_bytes = 0;
 };
 
-std::int64_t now_ns() {
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
-}
-
 std::shared_ptr<const Bytes> copied(const std::vector<Buffer>& buffers) {
     auto bytes = std::make_shared<Bytes>(total_bytes(buffers));
     auto* to = bytes->data.get();
@@ -67,7 +62,7 @@ void copy_out(const std::byte* from, std::uint64_t length, const std::vector<Buf
 
 class MemStore final : public Store {
   public:
-    explicit MemStore(std::uint64_t size_bytes) : size_bytes_max_(size_bytes) {}
+    MemStore(std::uint64_t size_bytes, const WallClock& clock) : size_bytes_max_(size_bytes), clock_(clock) {}
 
     void submit(std::span<Op> ops, CompletionQueue& queue) override {
         std::vector<Completion> batch;
@@ -103,6 +98,9 @@ class MemStore final : public Store {
     Outcome append(const Op& op);
     Outcome commit(const Op& op);
     Outcome abort(const Op& op);
+    Outcome space();
+
+    void mark_used(const std::string& key, const Stat& read);  // takes mutex_
 
     // All below: REQUIRES mutex_ held.
     Outcome condition_failure(const Op& op, const std::string& key) const;  // ok if the condition holds
@@ -118,6 +116,7 @@ class MemStore final : public Store {
     }
 
     const std::uint64_t size_bytes_max_;
+    const WallClock& clock_;
     std::mutex mutex_;
     bool closed_ = false;
     std::map<std::string, Value> values_;
@@ -153,6 +152,8 @@ Outcome MemStore::outcome_of(Op& op) {
             return commit(op);
         case OpKind::abort:
             return abort(op);
+        case OpKind::space:
+            return space();
     }
     return failed(ErrorCode::internal, "unknown operation");
 }
@@ -176,7 +177,16 @@ Outcome MemStore::get(const Op& op) {
     copy_out(bytes->data.get() + op.offset, *range, op.buffers);
     outcome.status = Status::ok;
     outcome.bytes = *range;
+    if (op.mark_used) mark_used(op.key, outcome.stat);
     return outcome;
+}
+
+void MemStore::mark_used(const std::string& key, const Stat& read) {
+    const auto now_ns = clock_.now_ns();
+    if (now_ns - read.mtime_ns <= std::chrono::nanoseconds(limits::use_mark_interval).count()) return;
+    const std::lock_guard lock(mutex_);
+    const auto entry = values_.find(key);
+    if (entry != values_.end() && entry->second.stat.etag == read.etag) entry->second.stat.mtime_ns = now_ns;
 }
 
 Outcome MemStore::condition_failure(const Op& op, const std::string& key) const {
@@ -217,7 +227,7 @@ Outcome MemStore::insert(const std::string& key, std::string metadata, std::shar
     Outcome outcome;
     outcome.status = Status::ok;
     outcome.bytes = bytes->size_bytes;
-    outcome.stat = Stat{bytes->size_bytes, now_ns(), "mem-" + std::to_string(++version_), std::move(metadata)};
+    outcome.stat = Stat{bytes->size_bytes, clock_.now_ns(), "mem-" + std::to_string(++version_), std::move(metadata)};
     values_.emplace(key, Value{std::move(bytes), outcome.stat, order_.begin()});
     outcome.stat.metadata.clear();
     return outcome;
@@ -329,7 +339,19 @@ Outcome MemStore::abort(const Op& op) {
     return outcome;
 }
 
+Outcome MemStore::space() {
+    const std::lock_guard lock(mutex_);
+    Outcome outcome;
+    outcome.status = Status::ok;
+    outcome.space = Space{size_bytes_max_, size_bytes_max_ - used_bytes_, 0};
+    return outcome;
+}
+
 }  // namespace
+
+std::unique_ptr<Store> make_mem_store(std::uint64_t size_bytes, const WallClock& clock) {
+    return std::make_unique<MemStore>(size_bytes, clock);
+}
 
 Result<std::unique_ptr<Store>> open_mem_store(const Uri& uri) {
     static constexpr std::array<std::string_view, 1> known{"size"};
@@ -339,7 +361,7 @@ Result<std::unique_ptr<Store>> open_mem_store(const Uri& uri) {
     }
     const auto size = uri.size("size", limits::mem_store_bytes_default, limits::page_bytes);
     if (!size) return tl::unexpected(size.error());
-    return std::make_unique<MemStore>(*size);
+    return make_mem_store(*size, WallClock::system());
 }
 
 }  // namespace kvern

@@ -7,6 +7,7 @@
 
 #include <memory>
 
+#include "base/clock.h"
 #include "base/uri.h"
 #include "kvern/store.h"
 
@@ -14,5 +15,8 @@ namespace kvern {
 
 // mem:?size=256MiB
 Result<std::unique_ptr<Store>> open_mem_store(const Uri& uri);
+
+// The same with another clock for mtimes, which must outlive the store: tests move it.
+std::unique_ptr<Store> make_mem_store(std::uint64_t size_bytes, const WallClock& clock);
 
 }  // namespace kvern

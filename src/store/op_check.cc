@@ -106,6 +106,7 @@ Result<void> check_op(const Op& op) {
         case OpKind::append:
         case OpKind::commit:
         case OpKind::abort:
+        case OpKind::space:
             break;
     }
     if (op.metadata.size() > limits::metadata_bytes_max) {

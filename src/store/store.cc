@@ -24,6 +24,8 @@ std::string subject(const Op& op) {
         case OpKind::commit:
         case OpKind::abort:
             return " of upload " + std::to_string(op.upload);
+        case OpKind::space:
+            return " of the store";
         default:
             return " '" + op.key + "'";
     }
@@ -51,6 +53,8 @@ std::string_view to_string(OpKind kind) {
             return "commit";
         case OpKind::abort:
             return "abort";
+        case OpKind::space:
+            return "space";
     }
     return "?";
 }

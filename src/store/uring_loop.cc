@@ -109,8 +109,15 @@ void UringLoop::prepare(unsigned index) {
     io_uring_sqe_set_data64(entry, index);
 }
 
-void UringLoop::wait() {
+void UringLoop::flush() {
     completed_.flush(context_.delivery);
+    if (used_.empty()) return;
+    context_.mark_later(std::move(used_));  // by the pool: this thread waits for no server
+    used_.clear();
+}
+
+void UringLoop::wait() {
+    flush();
     if (idle() && buffers_.waiting()) {
         // Registering takes tens of milliseconds: while nobody waits for a read, and then the inbox is looked at first.
         buffers_.register_next(ring_);
@@ -184,6 +191,7 @@ void UringLoop::end_reading(unsigned index) {
     if (!reading.failed) {
         reading.outcome.status = Status::ok;
         reading.outcome.bytes = reading.value.length;
+        if (reading.value.use) used_.push_back({std::move(reading.value.fd), *reading.value.use});
     }
     completed_.add(reading.job, std::move(reading.outcome));
     reading = Reading{};

@@ -45,7 +45,7 @@ class UringLoop {
     // Delivers what is complete, then sleeps until a piece ends or somebody writes the event; with nothing to read it
     // may register a buffer instead.
     void wait();
-    void flush() { completed_.flush(context_.delivery); }
+    void flush();
 
   private:
     struct Reading {  // a value that is being read
@@ -89,6 +89,7 @@ class UringLoop {
     std::vector<unsigned> free_readings_;
     std::deque<unsigned> turn_;  // readings with bytes that have no piece yet, next first
     CompletionBatch completed_;
+    std::vector<UsedFile> used_;  // of values read, to be marked once these are delivered
 };
 
 }  // namespace kvern

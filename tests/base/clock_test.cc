@@ -22,5 +22,19 @@ TEST(Clock, FakeMovesOnlyWhenTold) {
     EXPECT_EQ(clock.now() - before, std::chrono::milliseconds(5));
 }
 
+TEST(WallClock, SystemIsOfThisCentury) {
+    const auto years = WallClock::system().now_ns() / 1'000'000'000 / (365 * 86400);
+    EXPECT_GT(years, 50);
+    EXPECT_LT(years, 130);
+}
+
+TEST(WallClock, FakeMovesOnlyWhenTold) {
+    FakeWallClock clock;
+    const auto before = clock.now_ns();
+    EXPECT_EQ(before, clock.now_ns());
+    clock.advance(std::chrono::hours(1));
+    EXPECT_EQ(clock.now_ns() - before, 3'600'000'000'000);
+}
+
 }  // namespace
 }  // namespace kvern

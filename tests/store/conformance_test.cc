@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every engine in every mode must do. A new engine adds one line to `engines`.
+#include <fcntl.h>
 #include <rapidcheck.h>
+#include <sys/statvfs.h>
 
 #include <algorithm>
 #include <functional>
@@ -9,6 +11,7 @@
 #include <set>
 #include <thread>
 
+#include "store/mem_store.h"
 #include "store/store_fixture.h"
 
 namespace kvern::testing {
@@ -657,6 +660,120 @@ TEST_P(StoreConformance, ClosingAnswersEverythingInFlight) {
         if (completion.outcome.status == Status::failed) {
             EXPECT_EQ(completion.outcome.error.code, ErrorCode::cancelled) << completion.outcome.error.message;
         }
+    }
+}
+
+// A store whose values can be made older than they are: a file by its mtime, a value in memory by a clock.
+class Aging : public StoreConformance {
+  protected:
+    Aging() {
+        if (GetParam().name == "mem") store_ = make_mem_store(256 * mib, clock_);
+    }
+    void age(const std::string& key, std::chrono::nanoseconds by) {
+        if (GetParam().name == "mem") return clock_.advance(by);
+        const auto path = folder_.path() + "/" + key;
+        struct stat status {};
+        ASSERT_EQ(::stat(path.c_str(), &status), 0);
+        const timespec mtime{status.st_mtim.tv_sec - by.count() / 1'000'000'000, status.st_mtim.tv_nsec};
+        const timespec times[2] = {{0, UTIME_OMIT}, mtime};
+        ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+    }
+    Stat stat(const std::string& key) { return run(*store_, plain_op(OpKind::stat, key)).stat; }
+    Outcome read(const std::string& key, const Memory& memory, bool mark) {
+        auto op = get_op(key, {memory.buffer()});
+        op.mark_used = mark;
+        return run(*store_, op);
+    }
+    // Marks are made after the completion.
+    bool moves(const std::string& key, std::int64_t from_ns) {
+        for (int i = 0; i < 2000 && stat(key).mtime_ns == from_ns; ++i) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+        return stat(key).mtime_ns > from_ns;
+    }
+    FakeWallClock clock_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Engines, Aging, ::testing::ValuesIn(engines()),
+                         [](const auto& one) { return one.param.name; });
+
+TEST_P(Aging, AMarkedReadMovesTheTimeOfAnOldValueAndNotItsEtag) {
+    for (const std::size_t size : {std::size_t{0}, std::size_t{5000}, 3 * mib + 1}) {
+        SCOPED_TRACE(size);
+        const auto key = "used/" + std::to_string(size);
+        const auto value = filled(size, size);
+        const auto written = put(key, value);
+        ASSERT_EQ(written.status, Status::ok) << written.error.message;
+        age(key, 2 * std::chrono::nanoseconds(limits::use_mark_interval));
+        const auto old = stat(key);
+        EXPECT_EQ(old.etag, written.stat.etag);
+        const Memory back(size);
+        ASSERT_EQ(read(key, back, true).status, Status::ok);
+        EXPECT_EQ(back.text(), value.text());
+        ASSERT_TRUE(moves(key, old.mtime_ns));
+        const auto used = stat(key);
+        EXPECT_EQ(used.etag, written.stat.etag);
+        // Never ahead of the clock, and at most a second behind.
+        const bool in_memory = GetParam().name == "mem";
+        const auto now_ns = in_memory ? clock_.now_ns() : WallClock::system().now_ns();
+        EXPECT_LE(used.mtime_ns, now_ns);
+        EXPECT_GT(used.mtime_ns, now_ns - 60'000'000'000);
+        auto remove = plain_op(OpKind::remove, key);
+        remove.condition = Condition::etag;
+        remove.etag = written.stat.etag;
+        EXPECT_OK(remove, run(*store_, remove));
+    }
+}
+
+TEST_P(Aging, OnlyMarkedReadsThatSucceedOfOldValuesCount) {
+    ASSERT_EQ(put("old", filled(5000, 1)).status, Status::ok);
+    age("old", 2 * std::chrono::nanoseconds(limits::use_mark_interval));
+    ASSERT_EQ(put("young", filled(5000, 2)).status, Status::ok);
+    age("young", std::chrono::nanoseconds(limits::use_mark_interval) / 2);
+    const auto old = stat("old");
+    const auto young = stat("young");
+    const Memory back(5000);
+    ASSERT_EQ(read("old", back, false).status, Status::ok);
+    ASSERT_EQ(read("old", Memory(100), true).status, Status::failed);
+    ASSERT_EQ(read("young", back, true).status, Status::ok);
+    ASSERT_EQ(put("last", filled(5000, 3)).status, Status::ok);  // a mark that follows all of them
+    age("last", 2 * std::chrono::nanoseconds(limits::use_mark_interval));
+    const auto last = stat("last");
+    ASSERT_EQ(read("last", back, true).status, Status::ok);
+    ASSERT_TRUE(moves("last", last.mtime_ns));
+    EXPECT_EQ(stat("old").mtime_ns, old.mtime_ns);
+    EXPECT_EQ(stat("young").mtime_ns, young.mtime_ns);
+}
+
+TEST_P(Aging, ANewVersionHasAnotherEtagAlsoAfterMarks) {
+    std::set<std::string> etags;
+    const Memory back(100);
+    for (int i = 0; i < 20; ++i) {
+        if (i % 2 == 0) run(*store_, plain_op(OpKind::remove, "version"));  // the inode may be used again
+        EXPECT_TRUE(etags.insert(put("version", filled(100, 1)).stat.etag).second) << i;
+        age("version", 2 * std::chrono::nanoseconds(limits::use_mark_interval));
+        const auto old = stat("version");
+        ASSERT_EQ(read("version", back, true).status, Status::ok);
+        ASSERT_TRUE(moves("version", old.mtime_ns));
+    }
+}
+
+TEST_P(StoreConformance, TellsItsSpace) {
+    const auto op = plain_op(OpKind::space);
+    const auto before = run(*store_, op);
+    ASSERT_OK(op, before);
+    EXPECT_GT(before.space.capacity_bytes, 0U);
+    EXPECT_LE(before.space.free_bytes, before.space.capacity_bytes);
+    if (GetParam().name == "mem") {
+        EXPECT_EQ(before.space.free_bytes, 256 * mib);
+        ASSERT_EQ(put("room", filled(10000, 1)).status, Status::ok);
+        EXPECT_EQ(run(*store_, op).space.free_bytes, 256 * mib - 10000 - std::string("room").size());
+        run(*store_, plain_op(OpKind::remove, "room"));
+        EXPECT_EQ(run(*store_, op).space.free_bytes, 256 * mib);
+    } else {
+        struct statvfs status {};
+        ASSERT_EQ(statvfs(folder_.path().c_str(), &status), 0);
+        EXPECT_EQ(before.space.capacity_bytes, std::uint64_t{status.f_blocks} * status.f_frsize);
     }
 }
 

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 #include <thread>
 
 #include "store/child_process.h"
@@ -41,6 +42,54 @@ std::size_t temporaries_in(const std::string& root) {
     std::size_t count = 0;
     for (const auto& name : names_in(root + "/.kvern-tmp")) count += name != "lock";
     return count;
+}
+
+TEST(FileStore, WhereTimesAreWholeSecondsTheyAreInTheEtagAndNothingIsMarked) {
+    const TempFolder folder;
+    const auto store = open_or_fail(uri_of(folder));
+    ASSERT_EQ(run(*store, put_op("key", filled(100, 1))).status, Status::ok);
+    const auto path = folder.path() + "/key";
+    std::set<std::string> etags;
+    for (const time_t seconds : {1'600'000'000, 1'600'000'001}) {
+        const timespec times[2] = {{0, UTIME_OMIT}, {seconds, 0}};
+        ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+        EXPECT_TRUE(etags.insert(run(*store, plain_op(OpKind::stat, "key")).stat.etag).second);
+    }
+    const Memory back(100);
+    auto op = get_op("key", {back.buffer()});
+    op.mark_used = true;
+    ASSERT_EQ(run(*store, op).status, Status::ok);
+    EXPECT_TRUE(store->close(std::chrono::seconds(10)));  // what was to be marked is
+    struct stat status {};
+    ASSERT_EQ(stat(path.c_str(), &status), 0);
+    EXPECT_EQ(status.st_mtim.tv_sec, 1'600'000'001);
+}
+
+TEST(FileStore, AUserWhoDoesNotOwnAFileButMayWriteItMarksItWithTheTimeOfNow) {
+    if (geteuid() != 0) GTEST_SKIP() << "needs root to become somebody else";
+    const TempFolder folder;
+    ASSERT_EQ(chmod(folder.path().c_str(), 0777), 0);
+    {
+        const auto store = open_or_fail(uri_of(folder));
+        ASSERT_EQ(run(*store, put_op("key", filled(100, 1))).status, Status::ok);
+    }
+    const auto path = folder.path() + "/key";
+    ASSERT_EQ(chmod(path.c_str(), 0666), 0);
+    const timespec times[2] = {{0, UTIME_OMIT}, {1'600'000'000, 123456789}};
+    ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+    Child child([&] {
+        if (setgid(65534) != 0 || setuid(65534) != 0) return 1;
+        const auto store = open_or_fail(uri_of(folder, "io=threads"));
+        const Memory back(100);
+        auto op = get_op("key", {back.buffer()});
+        op.mark_used = true;
+        const auto outcome = run(*store, op);
+        return outcome.status == Status::ok && store->close(std::chrono::seconds(10)) ? 0 : 2;
+    });
+    EXPECT_EQ(child.wait(), 0);
+    struct stat now {};
+    ASSERT_EQ(stat(path.c_str(), &now), 0);
+    EXPECT_LT(std::abs(now.st_mtim.tv_sec - time(nullptr)), 60);
 }
 
 TEST(FileStore, ModesFollowTheRootWhateverTheUmask) {
