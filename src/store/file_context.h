@@ -12,6 +12,7 @@
 #include "kvern/limits.h"
 #include "store/delivery.h"
 #include "store/file_facts.h"
+#include "store/file_list.h"
 #include "store/file_root.h"
 #include "store/file_use.h"
 
@@ -22,6 +23,7 @@ struct FileContext {
     FileFacts facts;
     bool direct = false;  // aligned transfers bypass the page cache
     Delivery delivery{limits::queued_ops_max};
+    ListMemory list_memory;
     std::atomic<std::size_t> skipped{0};  // names that lists passed over
     // Marks files as used, some time later and by another thread. Set before any thread starts.
     std::function<void(std::vector<UsedFile>&&)> mark_later;

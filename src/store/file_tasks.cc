@@ -25,7 +25,7 @@ Outcome perform(FileContext& context, const Op& op) {
             return file_remove(*context.root, op);
         case OpKind::list: {
             std::size_t skipped = 0;
-            auto outcome = file_list(*context.root, op, skipped);
+            auto outcome = file_list(*context.root, op, context.list_memory, skipped);
             context.skipped += skipped;
             return outcome;
         }

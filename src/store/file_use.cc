@@ -22,7 +22,8 @@ std::optional<UseMark> use_mark_due(const struct stat& status) {
 void mark_used(int fd, const UseMark& mark) {
     timespec now{};
     clock_gettime(CLOCK_REALTIME, &now);
-    const timespec times[2] = {{0, UTIME_OMIT}, {now.tv_sec - (mark.nanoseconds > now.tv_nsec ? 1 : 0), mark.nanoseconds}};
+    const timespec times[2] = {{0, UTIME_OMIT},
+                               {now.tv_sec - (mark.nanoseconds > now.tv_nsec ? 1 : 0), mark.nanoseconds}};
     if (futimens(fd, times) != 0 && errno == EPERM) futimens(fd, nullptr);
 }
 

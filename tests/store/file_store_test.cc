@@ -44,6 +44,62 @@ std::size_t temporaries_in(const std::string& root) {
     return count;
 }
 
+// All keys, page by page.
+std::vector<std::string> paged(Store& store, std::size_t limit) {
+    std::vector<std::string> keys;
+    auto op = plain_op(OpKind::list);
+    op.limit = limit;
+    for (bool more = true; more;) {
+        op.after = keys.empty() ? "" : keys.back();
+        const auto outcome = run(store, op);
+        EXPECT_OK(op, outcome);
+        for (const auto& entry : outcome.entries) keys.push_back(entry.key);
+        more = outcome.more && outcome.status == Status::ok;
+    }
+    return keys;
+}
+
+void set_age(const std::string& path, std::chrono::seconds age) {
+    const timespec mtime{time(nullptr) - age.count(), 123456789};
+    const timespec times[2] = {{0, UTIME_OMIT}, mtime};
+    ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+}
+
+TEST(FileStore, PagingThroughABigFolderReadsItsNamesOnce) {
+    const TempFolder folder;
+    const auto store = open_or_fail(uri_of(folder));
+    fs::create_directory(folder.path() + "/big");
+    constexpr std::size_t count = 10000;
+    for (std::size_t i = 0; i < count; ++i) std::ofstream(folder.path() + "/big/" + std::to_string(i));
+    set_age(folder.path() + "/big", std::chrono::seconds(60));
+    const auto seconds_for = [&](std::size_t limit) {
+        const auto start = std::chrono::steady_clock::now();
+        EXPECT_EQ(paged(*store, limit).size(), count);
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    };
+    const auto few_pages = seconds_for(1000);
+    const auto many_pages = seconds_for(10);  // reading the folder for each would be a hundred times the work
+    EXPECT_LT(many_pages, 10 * few_pages + 0.5);
+}
+
+TEST(FileStore, ALaterPageSeesWhatWasAddedBehindTheEarlierOne) {
+    const TempFolder folder;
+    const auto store = open_or_fail(uri_of(folder));
+    const auto value = filled(10, 1);
+    for (const auto* key : {"d/a", "d/b", "d/d", "d/f"}) ASSERT_EQ(run(*store, put_op(key, value)).status, Status::ok);
+    set_age(folder.path() + "/d", std::chrono::seconds(60));
+    auto op = plain_op(OpKind::list);
+    op.limit = 2;
+    ASSERT_EQ(run(*store, op).entries.back().key, "d/b");
+    ASSERT_EQ(run(*store, put_op("d/c", value)).status, Status::ok);
+    ASSERT_EQ(run(*store, plain_op(OpKind::remove, "d/d")).status, Status::ok);
+    op.after = "d/b";
+    const auto page = run(*store, op);
+    ASSERT_EQ(page.entries.size(), 2U);
+    EXPECT_EQ(page.entries[0].key, "d/c");
+    EXPECT_EQ(page.entries[1].key, "d/f");
+}
+
 TEST(FileStore, WhereTimesAreWholeSecondsTheyAreInTheEtagAndNothingIsMarked) {
     const TempFolder folder;
     const auto store = open_or_fail(uri_of(folder));
