@@ -31,9 +31,10 @@ inline constexpr std::size_t file_piece_bytes = std::size_t{1} << 20;  // one sy
 inline constexpr unsigned file_threads_default = 8;  // pool of the file engine: writes, stats, buffered I/O
 inline constexpr unsigned file_look_threads =
     2;  // more that only answer stats, lists and removes: these never wait for a write
-inline constexpr std::size_t file_stats_per_task = 64;  // of a batch of stats, one thread does this many at a time
-inline constexpr milliseconds file_lock_wait{2000};     // for the lock of etag conditions; then busy
-inline constexpr std::size_t uring_buffers_max = 1024;  // registered parts of up to 1 GiB a file store
+inline constexpr std::size_t file_stats_per_task = 64;    // of a batch of stats, one thread does this many at a time
+inline constexpr std::size_t file_removes_per_task = 32;  // likewise of removes, under one lock
+inline constexpr milliseconds file_lock_wait{2000};       // for the lock of etag conditions; then busy
+inline constexpr std::size_t uring_buffers_max = 1024;    // registered parts of up to 1 GiB a file store
 inline constexpr milliseconds temporary_age_max{60 * 60 * 1000};  // older left-over temporaries are removed
 inline constexpr milliseconds use_mark_interval{60 * 60 * 1000};  // a use moves an mtime that is older than this
 inline constexpr milliseconds close_wait{5000};  // how long closing a store waits for what is in flight
@@ -53,6 +54,16 @@ inline constexpr std::size_t presence_entries_max = 1 << 20;
 inline constexpr milliseconds presence_positive_ttl{30000};
 inline constexpr milliseconds presence_negative_ttl{200};
 inline constexpr milliseconds presence_failed_ttl{30000};  // a key whose load failed
+
+// Keep (design: keep): gc, du and fsck.
+inline constexpr milliseconds collect_grace{60 * 1000};  // younger chunks are not too old, whatever the limit
+inline constexpr milliseconds namespace_grace{24 * 60 * 60 * 1000};  // empty for so long: removed
+inline constexpr milliseconds start_note_age_max{60 * 60 * 1000};    // older left-over notes of starts are removed
+inline constexpr std::size_t collect_batch_objects = 512;            // looked at and removed together
+inline constexpr unsigned verify_reads = 8;                          // objects that fsck reads at a time ...
+inline constexpr std::size_t verify_piece_bytes = std::size_t{4}
+                                                  << 20;  // ... in pieces of this: a header fits into one
+inline constexpr milliseconds stop_wait{2000};  // how long an interrupted tool waits for answers that are under way
 
 // Engine (design: engine halves); most are defaults of options.
 inline constexpr std::size_t staging_mib_default = 1024;

@@ -40,6 +40,14 @@ struct Unit {
 };
 constexpr std::array<Unit, 4> units{{{"TiB", 40}, {"GiB", 30}, {"MiB", 20}, {"KiB", 10}}};
 
+struct TimeUnit {
+    std::string_view suffix;
+    std::uint64_t milliseconds;
+};
+constexpr std::array<TimeUnit, 5> time_units{
+    {{"d", 86'400'000}, {"h", 3'600'000}, {"m", 60'000}, {"s", 1000}, {"ms", 1}}};
+constexpr std::uint64_t duration_max_ms = std::uint64_t{100} * 365 * 86'400'000;  // a century: nanoseconds still fit
+
 // Edit distance with swaps of neighbours (optimal string alignment). Words here are option names: tens of bytes.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
     std::vector<std::vector<std::size_t>> cost(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
@@ -163,6 +171,33 @@ std::string format_size(std::uint64_t size_bytes) {
         return fmt::format("{} {}", number, unit.suffix);
     }
     return fmt::format("{} B", size_bytes);
+}
+
+Result<std::chrono::milliseconds> parse_duration(std::string_view text) {
+    std::uint64_t count = 0;
+    const char* const end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data(), end, count);
+    const std::string_view suffix(rest, static_cast<std::size_t>(end - rest));
+    const auto unit =
+        std::find_if(time_units.begin(), time_units.end(), [&](const TimeUnit& u) { return u.suffix == suffix; });
+    const bool too_long = error == std::errc::result_out_of_range ||
+                          (unit != time_units.end() && count > duration_max_ms / unit->milliseconds);
+    if (too_long) return fail(ErrorCode::invalid_argument, fmt::format("duration '{}' is too long", text));
+    if (error != std::errc{} || unit == time_units.end()) {
+        return fail(ErrorCode::invalid_argument,
+                    fmt::format("'{}' is no duration: write a whole number with ms, s, m, h or d (12h)", text));
+    }
+    return std::chrono::milliseconds(count * unit->milliseconds);
+}
+
+std::string format_duration(std::chrono::milliseconds duration) {
+    const auto count = static_cast<std::uint64_t>(duration.count());
+    for (const TimeUnit& unit : time_units) {
+        if (count > 0 && count % unit.milliseconds == 0) {
+            return fmt::format("{}{}", count / unit.milliseconds, unit.suffix);
+        }
+    }
+    return "0s";
 }
 
 std::optional<std::string_view> nearest(std::string_view word, std::span<const std::string_view> candidates) {

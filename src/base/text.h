@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small text tools: hex, URL escapes, sizes, and "did you mean". Pure functions.
+// Small text tools: hex, URL escapes, sizes, durations, and "did you mean". Pure functions.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -23,6 +24,10 @@ Result<std::string> url_unescape(std::string_view text);  // error names the pos
 // "64KiB", "1MiB", "2GiB", "1TiB", "4096" -> bytes. Only these suffixes (powers of two).
 Result<std::uint64_t> parse_size(std::string_view text);
 std::string format_size(std::uint64_t size_bytes);  // "16 MiB", "1.5 GiB", "300 B"
+
+// "500ms", "30s", "10m", "12h", "7d" -> milliseconds. A whole number with one of these suffixes.
+Result<std::chrono::milliseconds> parse_duration(std::string_view text);
+std::string format_duration(std::chrono::milliseconds duration);  // the same way: "90m", "1500ms", "0s"
 
 // The candidate nearest to `word` by edit distance, if it is near enough to be meant.
 std::optional<std::string_view> nearest(std::string_view word, std::span<const std::string_view> candidates);

@@ -31,12 +31,19 @@ class CliArguments final : public Arguments {
         app_.add_option(name, value, help)->capture_default_str();
     }
     void size(const std::string& name, std::uint64_t& value, const std::string& help) override {
-        const auto read = [&value, name](const std::string& text) {
-            auto bytes = parse_size(text);
-            if (!bytes) throw CLI::ValidationError(name, bytes.error().message);
-            value = *bytes;
-        };
-        app_.add_option_function<std::string>(name, read, help)->type_name("SIZE")->default_str(short_size(value));
+        app_.add_option_function<std::string>(name, reader(name, value, parse_size), help)
+            ->type_name("SIZE")
+            ->default_str(short_size(value));
+    }
+    void number(const std::string& name, std::optional<std::uint64_t>& value, const std::string& help) override {
+        app_.add_option(name, value, help);
+    }
+    void size(const std::string& name, std::optional<std::uint64_t>& value, const std::string& help) override {
+        app_.add_option_function<std::string>(name, reader(name, value, parse_size), help)->type_name("SIZE");
+    }
+    void duration(const std::string& name, std::optional<std::chrono::milliseconds>& value,
+                  const std::string& help) override {
+        app_.add_option_function<std::string>(name, reader(name, value, parse_duration), help)->type_name("DURATION");
     }
     void flag(const std::string& name, bool& value, const std::string& help) override {
         app_.add_flag(name, value, help);
@@ -44,6 +51,16 @@ class CliArguments final : public Arguments {
     void examples(const std::string& text) override { app_.footer("Examples:\n" + text); }
 
   private:
+    // Reads the text of an option with one of base/text.h's parsers.
+    template <class Value, class Parsed>
+    static std::function<void(const std::string&)> reader(const std::string& name, Value& value,
+                                                          Result<Parsed> (*parse)(std::string_view)) {
+        return [&value, name, parse](const std::string& text) {
+            auto parsed = parse(text);
+            if (!parsed) throw CLI::ValidationError(name, parsed.error().message);
+            value = *parsed;
+        };
+    }
     static std::string short_size(std::uint64_t size_bytes) {
         std::string text = format_size(size_bytes);
         std::erase(text, ' ');

@@ -5,8 +5,10 @@
 // Main thread only. Values are bound by reference: they must live as long as the Runner that `define` returns.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +22,11 @@ class Arguments {
     virtual void text(const std::string& name, std::string& value, const std::string& help) = 0;
     virtual void number(const std::string& name, std::uint64_t& value, const std::string& help) = 0;
     virtual void size(const std::string& name, std::uint64_t& value, const std::string& help) = 0;  // "4MiB"
+    // Without a default: empty where the option is not given.
+    virtual void number(const std::string& name, std::optional<std::uint64_t>& value, const std::string& help) = 0;
+    virtual void size(const std::string& name, std::optional<std::uint64_t>& value, const std::string& help) = 0;
+    virtual void duration(const std::string& name, std::optional<std::chrono::milliseconds>& value,
+                          const std::string& help) = 0;  // "12h"
     virtual void flag(const std::string& name, bool& value, const std::string& help) = 0;
     // Shown at the end of --help, one command a line.
     virtual void examples(const std::string& text) = 0;

@@ -13,6 +13,9 @@ Command stat_command();
 Command rm_command();
 Command ls_command();
 Command inspect_command();
+Command gc_command();
+Command du_command();
+Command fsck_command();
 Command bench_command();  // kvern bench store
 
 }  // namespace kvern::cli

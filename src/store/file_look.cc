@@ -58,7 +58,7 @@ Outcome file_stat(const FileRoot& root, const FileFacts& facts, const Op& op) {
     return outcome;
 }
 
-Outcome file_remove(const FileRoot& root, const Op& op) {
+Outcome file_remove(const FileRoot& root, const Op& op, ChangeLock& lock) {
     Place place;
     if (const int error = root.open_place(op.key, false, place); error != 0) {
         return means_miss(-error) ? missed() : file_failure(root, op.key, "open", error);
@@ -69,7 +69,6 @@ Outcome file_remove(const FileRoot& root, const Op& op) {
         return means_miss(-error) ? missed() : file_failure(root, op.key, "stat", error);
     }
     if (!is_value(status)) return missed();
-    ChangeLock lock;
     if (const int error = lock.take(root, op.condition == Condition::etag); error != 0) {
         return file_failure(root, op.key, "lock", error);
     }
@@ -92,6 +91,8 @@ Outcome file_remove(const FileRoot& root, const Op& op) {
 }
 
 int ChangeLock::take(const FileRoot& root, bool exclusive) {
+    if (fd_ && exclusive == exclusive_) return 0;
+    fd_.reset();
     std::shared_ptr<const Fd> folder;
     int error = root.temporaries(folder);
     for (int attempt = 0; error == 0; ++attempt) {
@@ -107,11 +108,16 @@ int ChangeLock::take(const FileRoot& root, bool exclusive) {
     if (error != 0) return error;
     const auto deadline = std::chrono::steady_clock::now() + limits::file_lock_wait;
     while (flock(fd_.get(), (exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB) != 0) {
-        if (errno != EWOULDBLOCK && errno != EINTR) return -errno;
-        if (std::chrono::steady_clock::now() > deadline) return -EWOULDBLOCK;
+        const int failure = errno;
+        const bool late = std::chrono::steady_clock::now() > deadline;
+        if (late || (failure != EWOULDBLOCK && failure != EINTR)) {
+            fd_.reset();  // else it would look held
+            return late ? -EWOULDBLOCK : -failure;
+        }
         // A blocking flock can't be given a deadline, and its holder may be a stopped process.
         std::this_thread::sleep_for(std::chrono::microseconds(200));
     }
+    exclusive_ = exclusive;
     return 0;
 }
 

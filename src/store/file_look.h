@@ -14,7 +14,6 @@ namespace kvern {
 Outcome file_failure(const FileRoot& root, const std::string& key, std::string_view what, int error);
 
 Outcome file_stat(const FileRoot& root, const FileFacts& facts, const Op& op);
-Outcome file_remove(const FileRoot& root, const Op& op);
 
 // The metadata of an open file; empty if it has none. `fd` may be O_PATH if `path_only`.
 std::string read_metadata(int fd, bool path_only);
@@ -25,11 +24,16 @@ std::string read_metadata(int fd, bool path_only);
 // programs. Putting an absent key needs no lock: the link itself decides.
 class ChangeLock {
   public:
-    // 0, or a negative errno value: -EWOULDBLOCK if others held it for limits::file_lock_wait.
+    // 0, or a negative errno value: -EWOULDBLOCK if others held it for limits::file_lock_wait. Nothing is done where it
+    // is held this way already.
     int take(const FileRoot& root, bool exclusive);
 
   private:
     Fd fd_;  // closing it unlocks
+    bool exclusive_ = false;
 };
+
+// `lock` may hold from an earlier removal, and holds afterwards where it was needed.
+Outcome file_remove(const FileRoot& root, const Op& op, ChangeLock& lock);
 
 }  // namespace kvern

@@ -45,6 +45,7 @@ class FileStore final : public Store {
         std::vector<Job> ring_reads;
         std::vector<Job> pool_reads;
         std::vector<Job> stats;
+        std::vector<Job> removes;
         std::vector<std::unique_ptr<Task>> looks;
         std::vector<std::unique_ptr<Task>> writes;
     };
@@ -142,6 +143,12 @@ void FileStore::sort(Job&& job, Sorted& sorted) {
             }
             break;
         case OpKind::remove:
+            sorted.removes.push_back(std::move(job));
+            if (sorted.removes.size() == limits::file_removes_per_task) {
+                sorted.looks.push_back(blocking_task(context_, std::move(sorted.removes)));
+                sorted.removes.clear();
+            }
+            break;
         case OpKind::list:
         case OpKind::space:
             sorted.looks.push_back(blocking_task(context_, std::move(job)));
@@ -159,7 +166,9 @@ void FileStore::sort(Job&& job, Sorted& sorted) {
 }
 
 void FileStore::hand_out(Sorted&& sorted) {
-    if (!sorted.stats.empty()) sorted.looks.push_back(blocking_task(context_, std::move(sorted.stats)));
+    for (auto* const rest : {&sorted.stats, &sorted.removes}) {
+        if (!rest->empty()) sorted.looks.push_back(blocking_task(context_, std::move(*rest)));
+    }
     if (!sorted.looks.empty()) pool_->post(Lane::look, std::move(sorted.looks));
     if (!sorted.ring_reads.empty()) ring_->submit(std::move(sorted.ring_reads));
     if (!sorted.pool_reads.empty()) {

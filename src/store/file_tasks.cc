@@ -15,14 +15,15 @@
 namespace kvern {
 namespace {
 
-Outcome perform(FileContext& context, const Op& op) {
+// `lock` is for changes, and may be held from one operation to the next.
+Outcome perform(FileContext& context, const Op& op, ChangeLock& lock) {
     switch (op.kind) {
         case OpKind::put:
             return file_put(*context.root, context.facts, context.direct, op);
         case OpKind::stat:
             return file_stat(*context.root, context.facts, op);
         case OpKind::remove:
-            return file_remove(*context.root, op);
+            return file_remove(*context.root, op, lock);
         case OpKind::list: {
             std::size_t skipped = 0;
             auto outcome = file_list(*context.root, op, context.list_memory, skipped);
@@ -43,7 +44,10 @@ class BlockingTask final : public Task {
 
     void run() override {
         CompletionBatch batch;
-        for (auto& job : jobs_) batch.add(job, perform(*context_, job.op));
+        {
+            ChangeLock lock;
+            for (auto& job : jobs_) batch.add(job, perform(*context_, job.op, lock));
+        }
         batch.flush(context_->delivery);
     }
     void cancel() override { context_->delivery.cancel(jobs_); }
@@ -56,7 +60,10 @@ class BlockingTask final : public Task {
 class SingleTask final : public Task {
   public:
     SingleTask(std::shared_ptr<FileContext> context, Job&& job) : context_(std::move(context)), job_(std::move(job)) {}
-    void run() override { context_->delivery.finish(job_, perform(*context_, job_.op)); }
+    void run() override {
+        ChangeLock lock;
+        context_->delivery.finish(job_, perform(*context_, job_.op, lock));
+    }
     void cancel() override { context_->delivery.finish(job_, cancelled_by_close()); }
 
   private:

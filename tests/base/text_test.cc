@@ -93,5 +93,30 @@ TEST(Suggestion, SaysWhatIsKnown) {
     EXPECT_EQ(suggestion("colour", options), " (known: io, direct, depth, size)");
 }
 
+TEST(Durations, AreReadWithTheirUnit) {
+    using std::chrono::milliseconds;
+    EXPECT_EQ(parse_duration("500ms").value(), milliseconds(500));
+    EXPECT_EQ(parse_duration("30s").value(), milliseconds(30'000));
+    EXPECT_EQ(parse_duration("10m").value(), milliseconds(600'000));
+    EXPECT_EQ(parse_duration("12h").value(), milliseconds(43'200'000));
+    EXPECT_EQ(parse_duration("7d").value(), milliseconds(604'800'000));
+    for (const auto* wrong : {"", "7", "d", "7 d", "-1s", "1.5h", "7D", "1w", "s7"}) {
+        ASSERT_FALSE(parse_duration(wrong)) << wrong;
+        EXPECT_NE(parse_duration(wrong).error().message.find("12h"), std::string::npos);
+    }
+    for (const auto* long_one : {"40000d", "99999999999999999999s", "18446744073709551615ms"}) {
+        ASSERT_FALSE(parse_duration(long_one)) << long_one;
+        EXPECT_NE(parse_duration(long_one).error().message.find("too long"), std::string::npos);
+    }
+}
+
+TEST(Durations, AreWrittenAsTheyAreRead) {
+    for (const auto* text : {"500ms", "31s", "90m", "13h", "7d"}) {
+        EXPECT_EQ(format_duration(parse_duration(text).value()), text);
+    }
+    EXPECT_EQ(format_duration(std::chrono::milliseconds(0)), "0s");
+    EXPECT_EQ(format_duration(std::chrono::seconds(3600)), "1h");
+}
+
 }  // namespace
 }  // namespace kvern

@@ -6,6 +6,7 @@ usage: cli_test.py --kvern PATH [unittest arguments]
 """
 
 import argparse
+import hashlib
 import json
 import os
 import pathlib
@@ -68,7 +69,7 @@ class Usage(Case):
         self.assertEqual(self.kvern("--version").stdout.decode(), f"kvern {document['version']}\n")
 
     def test_help_has_examples(self):
-        for command in (["put"], ["get"], ["stat"], ["rm"], ["ls"], ["version"], ["bench", "store"]):
+        for command in (["put"], ["get"], ["stat"], ["rm"], ["ls"], ["du"], ["gc"], ["fsck"], ["version"], ["bench", "store"]):
             text = self.kvern(*command, "--help").stdout.decode()
             self.assertIn("Examples:\n  ", text, command)
         self.assertIn("put", self.kvern("--help").stdout.decode())
@@ -350,6 +351,154 @@ class BenchStore(Case):
         self.assertIn("did you mean 'direct'", self.said("bench", "store", self.uri, "--mode", "dircet", expect=2))
         self.assertIn("--mode", self.said("bench", "store", self.uri + "?direct=on", expect=2))
         self.assertIn("--depth", self.said("bench", "store", self.uri, "--depth", "0", expect=2))
+
+
+PAGE = 4096
+
+
+class Kept(Case):
+    """gc, du and fsck on a folder of objects: prompts of ten chunks, each a page, the later ones used later."""
+
+    space = "5a" * 32
+
+    def make(self, count, age_s=7200, first=0):
+        now = time.time()
+        for number in range(first, first + count):
+            parent = self.hash_of(number - 1)[:16] if number % 10 else "0" * 16
+            name = self.hash_of(number)
+            path = self.root / self.space / name[:2] / f"{name}.p{parent}.g0.l0-1.h0-0"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"x")
+            used = now - age_s + number
+            os.utime(path, (used, used))
+
+    @staticmethod
+    def hash_of(number):
+        return hashlib.sha256(str(number).encode()).hexdigest()
+
+    def gc(self, *words, expect=0):
+        """Its report. Progress may stand on stderr."""
+        done = subprocess.run([KVERN, "gc", self.uri, *map(str, words), "--json"], capture_output=True, timeout=LIMIT_S)
+        self.assertEqual(done.returncode, expect, done.stderr.decode())
+        return json.loads(done.stdout)
+
+    def numbers(self, count):
+        here = {path.name.split(".")[0] for path in self.root.rglob("*.g0.*")}
+        return [number for number in range(count) if self.hash_of(number) in here]
+
+    def test_gc_removes_the_longest_unused(self):
+        self.make(100)
+        would = self.gc("--max-bytes", 60 * PAGE, "--dry-run")
+        self.assertEqual((would["removed"]["objects"], len(self.numbers(100))), (40, 100))
+        did = self.gc("--max-bytes", 60 * PAGE)
+        self.assertEqual((did["removed"], did["limits_hold"]), ({"chunks": 40, "objects": 40, "bytes": 40 * PAGE}, True))
+        self.assertEqual(self.numbers(100), list(range(40, 100)))
+        self.gc("--max-bytes", 15 * PAGE)
+        # A prompt is cut from its tail.
+        self.assertEqual(self.numbers(100), list(range(80, 85)) + list(range(90, 100)))
+        self.gc("--max-age", "1h")
+        self.assertEqual(self.numbers(100), [])
+        self.assertIn("removed", self.kvern("gc", self.uri, "--max-age", "1h").stdout.decode())
+
+    def test_gc_leaves_foreign_files_alone(self):
+        self.make(10)
+        (self.root / "README").write_bytes(b"x" * 5000)
+        report = self.gc("--max-bytes", 0)
+        self.assertEqual(report["foreign"], {"files": 1, "bytes": 2 * PAGE, "example": "README"})
+        self.assertEqual(self.files(), ["README"])
+        self.assertIn("not Kvern's: 1 file", self.kvern("gc", self.uri, "--max-bytes", 0).stdout.decode())
+
+    def test_gc_says_when_limits_cant_hold(self):
+        disk = os.statvfs(self.root)
+        if disk.f_bavail >= 0.985 * disk.f_blocks:
+            self.skipTest("nearly all of this disk is free")
+        report = self.gc("--min-free-percent", 99, expect=1)
+        self.assertFalse(report["limits_hold"])
+        self.assertIn("can't hold", self.said("gc", self.uri, "--min-free-percent", 99, expect=1))
+
+    def test_two_gcs_at_once_remove_what_one_would(self):
+        self.make(3000)
+        words = [KVERN, "gc", self.uri, "--max-bytes", str(1000 * PAGE), "--json"]
+        both = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) for _ in range(2)]
+        reports = [json.loads(one.communicate(timeout=LIMIT_S)[0]) for one in both]
+        self.assertEqual([one.returncode for one in both], [0, 0])
+        self.assertEqual(sum(report["removed"]["objects"] for report in reports), 2000)
+        self.assertEqual(self.numbers(3000), list(range(2000, 3000)))
+
+    def test_a_killed_gc_leaves_work_for_the_next(self):
+        self.make(3000)
+        process = subprocess.Popen([KVERN, "gc", self.uri, "--max-bytes", str(100 * PAGE)], stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+        wait_until(lambda: len(list(self.root.rglob("*.g0.*"))) < 3000 or process.poll() is not None)
+        process.kill()
+        process.wait()
+        self.gc("--max-bytes", 100 * PAGE)
+        self.assertEqual(self.numbers(3000), list(range(2900, 3000)))
+        self.assertEqual(self.temporaries(), [])
+
+    def test_gc_again_and_again_until_a_signal(self):
+        self.make(50)
+        process = subprocess.Popen([KVERN, "gc", self.uri, "--max-bytes", str(20 * PAGE), "--every", "100ms"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(process.kill)
+        for first in range(50, 250, 50):
+            wait_until(lambda: len(list(self.root.rglob("*.g0.*"))) <= 20)
+            self.make(50, first=first)
+        wait_until(lambda: len(list(self.root.rglob("*.g0.*"))) <= 20)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=LIMIT_S)
+        self.assertEqual((process.returncode, err), (0, b""))
+        lines = out.decode().splitlines()
+        self.assertGreaterEqual(len(lines), 5)
+        for line in lines:
+            self.assertRegex(line, r"^\d{4}-.* UTC: removed \d+ objects?, .*; left .*; [\d.]+ s$")
+        self.assertEqual(self.numbers(250), list(range(230, 250)))
+
+    def test_du(self):
+        self.make(10)
+        (self.root / self.space / "label").write_text("some model\n")
+        (self.root / "README").write_bytes(b"x")
+        document = json.loads(self.kvern("du", self.uri, "--json").stdout)
+        model = document["models"][0]
+        self.assertEqual((model["model"], model["chunks"], model["bytes"]), ("some model", 10, 10 * PAGE))
+        ages = {row["age"]: row["objects"] for row in document["ages"]}
+        self.assertEqual(ages, {"up to 1h": 0, "up to 1d": 10, "up to 7d": 0, "up to 30d": 0, "older": 0})
+        self.assertEqual(document["total"]["bytes"], 11 * PAGE)
+        self.assertEqual(document["foreign"]["files"], 1)
+        self.assertGreater(document["space"]["capacity_bytes"], document["space"]["free_bytes"])
+        spaces = json.loads(self.kvern("du", self.uri, "--json", "--by", "namespace").stdout)["namespaces"]
+        self.assertEqual([(row["namespace"], row["model"]) for row in spaces], [(self.space, "some model")])
+        text = self.kvern("du", self.uri).stdout.decode()
+        for part in ("some model", "up to 1d", "total: 10 objects", "not Kvern's: 1 file", "free space: "):
+            self.assertIn(part, text)
+
+    def test_fsck(self):
+        self.assertTrue(json.loads(self.kvern("fsck", self.uri, "--json").stdout)["ok"])
+        self.make(3)  # no objects at all
+        done = subprocess.run([KVERN, "fsck", self.uri, "--json"], capture_output=True, timeout=LIMIT_S)
+        document = json.loads(done.stdout)
+        self.assertEqual((done.returncode, document["ok"], document["bad"]), (1, False, 3))
+        self.assertIn("too short", document["findings"][0]["why"])
+        self.assertIn("3 files bad and left", self.said("fsck", self.uri, expect=1))
+        self.assertEqual(len(self.numbers(3)), 3)
+        self.assertIn("1 file bad and left", self.said("fsck", self.uri, "--sample", 1, expect=1))
+        document = json.loads(self.kvern("fsck", self.uri, "--remove", "--json").stdout)
+        self.assertEqual((document["bad"], document["removed"]), (3, 3))
+        self.assertEqual(self.numbers(3), [])
+        self.assertIn("every checksum is right", self.kvern("fsck", self.uri).stdout.decode())
+
+    def test_wrong_options(self):
+        self.assertIn("--max-bytes", self.said("gc", self.uri, expect=2))
+        self.assertIn("did you mean '--max-age'", self.said("gc", self.uri, "--max-aeg", "1d", expect=2))
+        self.assertIn("12h", self.said("gc", self.uri, "--max-age", "12", expect=2))
+        self.assertIn("1 to 99", self.said("gc", self.uri, "--min-free-percent", 100, expect=2))
+        self.assertIn("hex digits", self.said("gc", self.uri, "--max-age", "1d", "--namespace", "XY", expect=2))
+        self.assertIn("--dry-run", self.said("gc", self.uri, "--max-age", "1d", "--every", "1m", "--dry-run", expect=2))
+        self.assertIn("did you mean 'model'", self.said("du", self.uri, "--by", "modle", expect=2))
+        for sample in ("0", "0%", "101%", "x", "10 %"):
+            self.assertIn("--sample", self.said("fsck", self.uri, "--sample", sample, expect=2))
+        for command in (["du"], ["fsck"], ["gc", "--max-age", "1d"]):
+            self.assertIn("create it", self.said(*command, self.uri + "/none", expect=1))
 
 
 def main():
