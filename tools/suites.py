@@ -118,7 +118,10 @@ SUITES = [
     Suite("house", "rules of the source tree", 600, house_steps),
     Suite("cli", "the kvern command", 300, lambda junit: [ctest("release", junit, "^cli$")]),
     Suite("python", "the connector's own Python, without an engine", 300, lambda junit: pytest("tests/python", junit)),
-    Suite("engine", "a real vLLM with the connector", 900, lambda junit: pytest("tests/engine", junit)),
+    Suite("contract", "the connector against vLLM's contract, in random sequences", 600,
+          lambda junit: pytest("tests/engine/contract", junit, "-rP")),
+    Suite("engine", "a real vLLM with the connector", 900,
+          lambda junit: pytest("tests/engine", junit, "--ignore=tests/engine/contract")),
     Suite("wheel", "pip install into a bare environment", 600, lambda junit: pytest("tests/wheel", junit)),
     Suite("asan", "the same C++ tests with address and undefined sanitizers", 900, asan_steps),
     Suite("tsan", "memory, store and engine with the thread sanitizer", 900, tsan_steps),
@@ -229,7 +232,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="./run test", description=__doc__.splitlines()[0])
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=", ".join(f"{s.name}: {s.about}" for s in SUITES))
     parser.add_argument("--quick", action="store_true", help="only the unit tests of the release build")
+    parser.add_argument("--sequences", type=int, help="how many the suite contract plays (default 300); lifts its time limit")
     args = parser.parse_args()
+    if args.sequences:
+        os.environ["KVERN_CONTRACT_SEQUENCES"] = str(args.sequences)
+        next(suite for suite in SUITES if suite.name == "contract").timeout_s += args.sequences
     outcomes = []
     for suite in chosen(args.suites, args.quick):
         print(f"== {suite.name}: {suite.about}", flush=True)

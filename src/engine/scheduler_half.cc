@@ -578,8 +578,9 @@ std::string SchedulerHalf::build_step() {
 }
 
 void SchedulerHalf::reset() {
-    if (!open_ || !options_.epoch_on_reset) return;
+    if (!options_.epoch_on_reset) return;
     identity_.epoch = random_hex(8);
+    if (!open_) return;  // the namespace is opened at the first request, then already in the new epoch
     for (auto& [id, request] : requests_) {
         request.lookup = 0;  // lookups_.configure() ends them all
         request.settled = false;

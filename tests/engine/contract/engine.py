@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One engine around the connector: vLLM's own Scheduler, block pool, hashing and aggregator, and ranks without a model.
+
+Only what vLLM's EngineCore and its executor do is modelled here; the functions that are mirrored are named.
+"""
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any
+
+from models import Setting, engine_config, memory_configs
+from rank import Rank, Variant
+from rules import Ledger, Violation, broken, watch_scheduler
+from vllm.distributed.kv_transfer.kv_connector.utils import KVOutputAggregator
+from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import get_hash_fn_by_name
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash, resolve_kv_cache_block_sizes
+from vllm.v1.core.sched.interface import PauseState
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.request import Request, RequestStatus
+from vllm.v1.structured_output import StructuredOutputManager
+
+IDLE_SLEEP_S = 0.001  # EngineCoreProc._process_engine_step sleeps so long after a step in which nothing was computed
+PATIENCE_S = 20.0  # without any progress for so long an engine hangs; far above every deadline of the connector
+
+
+class Engine:
+    """One life of an engine on a store. `module`: where KvernConnector is imported from."""
+
+    def __init__(self, setting: Setting, variant: Variant, store: str, seen: Counter, *, prefix_caching: bool, blocks: int,
+                 module: str = "kvern.vllm", options: dict | None = None, tight_staging: bool = False):
+        self.setting, self.seen = setting, seen
+        options = {"store": store, "chunk_tokens": 16, "staging_mib": 1, "model_id": "contract", "load_stall_ms": 500,
+                   **(options or {})}
+        self.config = config = engine_config(setting, prefix_caching, module, options, blocks)
+        if tight_staging:  # the smallest that is allowed: two chunks a rank
+            config.parallel_config.data_parallel_size_local = 24 // len(setting.ranks)
+        rank_memory, self.memory = memory_configs(setting, config)
+        self.ledger = Ledger(len(setting.ranks), seen)
+        scheduler_block, hash_block = resolve_kv_cache_block_sizes(self.memory, config)
+        scheduler = config.scheduler_config.get_scheduler_cls()
+        self.scheduler = scheduler(config, self.memory, StructuredOutputManager(config), scheduler_block, hash_block)
+        self.connector = self.scheduler.connector
+        self.ranks = [Rank(i, setting, config, memory, self.ledger, variant) for i, memory in enumerate(rank_memory)]
+        self.aggregator = KVOutputAggregator.from_connector(self.connector, len(self.ranks))
+        self.connector.set_xfer_handshake_metadata_pp_aware({(rank.pp, rank.tp): rank.handshake for rank in self.ranks})
+        watch_scheduler(self.connector, self.ledger)
+        hash_function = get_hash_fn_by_name(config.cache_config.prefix_caching_hash_algo)
+        init_none_hash(hash_function)
+        self.hasher = get_request_block_hasher(hash_block, hash_function)
+        self.salts: dict[str, str | None] = {}
+        self.weights = 0
+        self.free: set[int] = set()  # blocks that hold the scribble
+        self.reused: list[tuple[int, bool]] = []  # since the last batch was scheduled
+        self.reused_before: dict[int, list[tuple[int, bool]]] = {}  # by batch
+        for rank in self.ranks:
+            rank.salts = self.salts
+        self.batches: deque[SchedulerOutput] = deque()  # scheduled, not executed yet
+        self._watch_blocks()
+        self.depth = config.max_concurrent_batches
+        self.closed = False
+
+    # ---------------------------------------------------------------------------------------------------- requests
+
+    def add(self, request_id: str, tokens: list[int], output_tokens: int, *, salt: str | None = None,
+            skip_reading: bool = False, resumable: bool = False, abort_at_once: bool = False) -> None:
+        """Mirrors EngineCore.add_request. Again with the same id: the next piece of a streaming session."""
+        params = SamplingParams(max_tokens=output_tokens, ignore_eos=True, skip_reading_prefix_cache=skip_reading or None)
+        request = Request(request_id, list(tokens), params, None, cache_salt=salt, block_hasher=self.hasher,
+                          resumable=resumable, abort_immediately=abort_at_once)
+        self.salts.setdefault(request_id, salt)
+        self._guard(self.scheduler.add_request, request)
+        if abort_at_once:
+            self.abort(request_id)
+
+    def abort(self, request_id: str) -> None:
+        request = self.scheduler.requests.get(request_id)
+        if request is not None and not request.is_finished():
+            self.seen[f"abort {self.phase(request)}"] += 1
+        self._guard(self.scheduler.finish_requests, [request_id], RequestStatus.FINISHED_ABORTED)
+
+    def phase(self, request: Request) -> str:
+        """Where a request is, in the words of the contract."""
+        if request.status == RequestStatus.WAITING_FOR_REMOTE_KVS:
+            return "loaded" if request.request_id in self.scheduler.finished_recving_kv_req_ids else "loading"
+        if request.status == RequestStatus.PREEMPTED:
+            return "preempted"
+        return {RequestStatus.RUNNING: "running", RequestStatus.WAITING: "waiting"}.get(request.status, "streaming")
+
+    def unfinished(self) -> list[Request]:
+        return [request for request in self.scheduler.requests.values() if not request.is_finished()]
+
+    def holding(self) -> bool:
+        """Whether blocks are held by anything but running requests: loads, those of aborted requests included, requests that
+        wait with blocks, and batches in flight."""
+        return bool(self.ledger.loads or self.scheduler.kv_holding_waiting or self.batches or self.scheduler.deferred_frees)
+
+    # -------------------------------------------------------------------------------------------------------- steps
+
+    def step(self) -> bool:
+        """One turn of EngineCore's loop; False if there was nothing to do. Mirrors step and step_with_batch_queue: with a
+        queue, batches are scheduled ahead and executed when the queue is full or nothing more can be scheduled."""
+        if not self.scheduler.has_requests() and not self.batches:
+            return False
+        computed = False
+        if self.scheduler.has_requests():
+            output = self._guard(self.scheduler.schedule)
+            computed = output.total_num_scheduled_tokens > 0
+            self._look_at(output)
+            self.batches.appendleft(output)
+            self.reused_before[id(output)], self.reused = self.reused, []
+            if len(self.batches) < self.depth and (computed or self.scheduler.has_requests()):
+                if not computed:
+                    time.sleep(IDLE_SLEEP_S)
+                return True
+        self._finish_batch(self.batches.pop())
+        if not computed and self.scheduler.has_requests():
+            time.sleep(IDLE_SLEEP_S)
+        return True
+
+    def _look_at(self, output: SchedulerOutput) -> None:
+        self.seen["steps"] += 1
+        self.seen["preemptions"] += len(output.preempted_req_ids or ())
+        self.seen["resumptions"] += len(output.scheduled_cached_reqs.resumed_req_ids)
+        self.seen["draft tokens"] += sum(map(len, output.scheduled_spec_decode_tokens.values()))
+        for request_id in output.num_scheduled_tokens:
+            self.ledger.ran(request_id)
+
+    def _finish_batch(self, output: SchedulerOutput) -> None:
+        """Executes a batch on all ranks and tells the scheduler. Mirrors MultiprocExecutor and EngineCore.step."""
+        self._scribble_reused(self.reused_before.pop(id(output)))
+        results = [rank.execute(output) for rank in self.ranks]
+        result = self.aggregator.aggregate(results)
+        for load in self.ledger.aggregated(result.kv_connector_output):
+            request = self.scheduler.requests[load.request_id]
+            self.seen["loaded tokens"] += load.tokens - load.local_tokens
+            for rank in self.ranks:
+                rank.check_loaded(request, load.blocks, load.tokens)
+        self._guard(self.scheduler.update_from_output, output, result)
+        if self.setting.drafts and not self.setting.asynchronous and output.total_num_scheduled_tokens:
+            self._guard(self.scheduler.update_draft_token_ids, self.ranks[0].take_drafts())  # EngineCore.post_step
+
+    def run_until(self, done: Callable[[], bool], what: str) -> None:
+        """Steps until something holds or nothing is left to do."""
+        end = time.monotonic() + PATIENCE_S
+        while not done() and self.step():
+            if time.monotonic() > end:
+                broken("I11", f"after {PATIENCE_S:.0f} s of steps: {what}")
+
+    def drain(self) -> None:
+        """Runs everything out, then waits for the stores, as an engine without requests does: it steps no more."""
+        for request in self.unfinished():
+            if request.status == RequestStatus.WAITING_FOR_STREAMING_REQ:
+                self.abort(request.request_id)
+        self.run_until(lambda: not self.scheduler.has_requests() and not self.batches,
+                       f"requests are left: {[(r.request_id, str(r.status)) for r in self.scheduler.requests.values()]}")
+        self.ledger.nothing_owed()
+        end = time.monotonic() + PATIENCE_S
+        while any(rank.pending_stores() for rank in self.ranks):
+            if time.monotonic() > end:
+                broken("I8", f"stores are left: {[rank.pending_stores() for rank in self.ranks]}")
+            time.sleep(IDLE_SLEEP_S)
+
+    # --------------------------------------------------------------------------------------------------- the caches
+
+    def reset(self, running: bool, connector: bool) -> None:
+        """Mirrors EngineCore.reset_prefix_cache. The weights change where nothing computed with the old ones is left."""
+        may_fail = self.holding()
+        try:
+            done = self.scheduler.reset_prefix_cache(running, connector)
+        except Violation:
+            raise
+        except RuntimeError as error:
+            if not may_fail:
+                broken("I8", f"a reset with nothing running or loading failed: {error}")
+            return
+        if running and not done:
+            broken("contract", "reset_cache said no")
+        if connector and done:
+            self.weights += 1
+            self.seen["new weights"] += 1
+            for rank in self.ranks:
+                rank.weights = self.weights
+
+    def pause(self, abort: bool) -> None:
+        """Pause, with a new version of the weights, and resume. Mirrors EngineCoreProc.pause_scheduler: 'abort' ends all
+        requests, 'wait' lets those that run end; what is queued meanwhile waits."""
+        if abort:
+            for request in self.unfinished():
+                self.abort(request.request_id)
+        self.scheduler.set_pause_state(PauseState.PAUSED_NEW)
+        self.run_until(lambda: not self.scheduler.has_requests() and not self.batches, "a pause does not end")
+        self.reset(running=True, connector=True)
+        self.scheduler.set_pause_state(PauseState.UNPAUSED)
+
+    def _watch_blocks(self) -> None:
+        """Blocks are scribbled over the moment they are free or handed out: nobody may read or write them in between.
+
+        With batches in flight that is the moment before the next batch: whoever gets a block can't touch it earlier.
+        """
+        pool = self.scheduler.kv_cache_manager.block_pool
+        get, free = pool.get_new_blocks, pool.free_blocks
+
+        def watched_get(count):
+            blocks = get(count)
+            self._reuse([(block.block_id, False) for block in blocks])
+            return blocks
+
+        def watched_free(ordered):
+            ordered = list(ordered)
+            free(ordered)
+            self._reuse([(block.block_id, True) for block in ordered if block.ref_cnt == 0 and not block.is_null
+                         and (block.block_hash is None or not pool.enable_caching)])
+
+        pool.get_new_blocks, pool.free_blocks = watched_get, watched_free
+        self.free = {block.block_id for block in pool.blocks if not block.is_null}
+
+    def _reuse(self, blocks: list[tuple[int, bool]]) -> None:
+        """Blocks that are free now (True) or handed out (False)."""
+        self.reused.extend(blocks)
+        if not self.batches:
+            self._scribble_reused(self.reused)
+            self.reused = []
+
+    def _scribble_reused(self, blocks: list[tuple[int, bool]]) -> None:
+        for block, is_free in blocks:
+            for rank in self.ranks:
+                if block in self.free:
+                    rank.check_scribbled(block)
+                rank.scribble(block)
+            (self.free.add if is_free else self.free.discard)(block)
+
+    def check_free_blocks(self) -> None:
+        for block in self.free:
+            for rank in self.ranks:
+                rank.check_scribbled(block)
+
+    # ------------------------------------------------------------------------------------------------------- the end
+
+    def shutdown(self) -> None:
+        """Mirrors EngineCore.shutdown: the workers, then the scheduler."""
+        if self.closed:
+            return
+        self.closed = True
+        if not self.batches:
+            self.check_free_blocks()
+        for rank in self.ranks:
+            rank.shutdown()
+        self._guard(self.scheduler.shutdown)
+
+    def abandon(self) -> None:
+        """Ends what is left of an engine after a violation."""
+        if not self.closed:
+            self.closed = True
+            for rank in self.ranks:
+                rank.connector.shutdown()
+
+    def check_closed(self) -> None:
+        for rank in self.ranks:
+            rank.check_untouched()
+        sides = {f"rank {rank.index}": rank.complained() for rank in self.ranks}
+        sides["scheduler"] = self.connector.scheduler.complained
+        if any(sides.values()):
+            broken("I6", f"errors inside the connector: {({side: names for side, names in sides.items() if names})}")
+
+    @staticmethod
+    def _guard(call: Callable, *arguments: Any) -> Any:
+        """An error inside vLLM is one that the connector has caused."""
+        try:
+            return call(*arguments)
+        except Violation:
+            raise
+        except Exception as error:
+            import traceback
+
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            raise Violation(f"contract: vLLM failed in {at.name} ({at.line}): {type(error).__name__}: {error}") from error

@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sequence: one setting and a list of events, drawn by hypothesis, played against engines on one store.
+
+An event is a tuple whose first item is its name; `Player` has a method for each. Events are drawn without knowing the state:
+one that makes no sense where it comes up does nothing, so a failing list stays valid while hypothesis shrinks it.
+"""
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from engine import Engine
+from golden import VOCABULARY, Chain
+from hypothesis import strategies as st
+from models import CHUNK, LAYERS, MAX_TOKENS, SETTINGS
+from rank import Variant
+from rules import Violation
+
+FAMILIES = 4
+LONGEST_PROMPT = 104
+AHEAD_STEPS = 15  # so many steps are waited for a request to come into a phase
+PHASES = ["waiting", "loading", "loaded", "running", "preempted"]
+
+
+# ------------------------------------------------------------------------------------------------------------ drawing
+
+
+@dataclass(frozen=True)
+class Case:
+    """Everything about a sequence that is not an event."""
+
+    setting: str
+    variant: Variant = Variant()
+    prefix_caching: bool = True
+    roomy: bool = True  # blocks for several requests, or hardly for one
+    tight_staging: bool = False
+    events: tuple[tuple, ...] = ()
+
+    def __str__(self) -> str:
+        flags = [name for name in ("prefix_caching", "roomy", "tight_staging") if getattr(self, name)]
+        lines = [f"setting {self.setting!r}, {self.variant}, {', '.join(flags)}"]
+        return "\n".join(lines + [f"  {event}" for event in self.events if event != ("nothing",)])
+
+
+def prompt(family: int, length: int) -> list[int]:
+    """The families share their beginnings: family n its first 24·n tokens with family 0."""
+    shared, own = random.Random(7), random.Random(100 + family)
+    first = [shared.randrange(1, VOCABULARY) for _ in range(24 * family)] if family else []
+    rest = shared if family == 0 else own
+    return (first + [rest.randrange(1, VOCABULARY) for _ in range(LONGEST_PROMPT)])[:length]
+
+
+WEIGHTS = {  # of the events, in order: hypothesis shrinks towards the first ones
+    "nothing": 1, "step": 6, "add": 10, "drain": 2, "again": 6, "crowd": 3, "abort": 6, "restart": 2, "reset": 2, "pause": 1,
+    "damage": 3, "damage at load": 5, "session": 1, "more": 2, "again and abort": 4,
+}
+
+
+def event_strategy() -> st.SearchStrategy:
+    family = st.integers(0, FAMILIES - 1)
+    outputs = st.sampled_from([1, 4, 10, 20])
+    damage = st.sampled_from(sorted(DAMAGES))
+    how = st.sampled_from(["plain"] * 8 + ["salt a", "salt b", "reads no cache", "aborted at once"])
+    arguments = {
+        "add": [family, st.sampled_from([40, 64, 80, 100, 17, 33, 5]), outputs, how],
+        "step": [st.integers(1, 6)],
+        "again": [st.sampled_from(["local cache lost", "restart"])],
+        "again and abort": [st.sampled_from(["local cache lost", "restart"]), st.sampled_from(["loading", "loaded"])],
+        "crowd": [family, st.integers(3, 5)],
+        "abort": [st.sampled_from(PHASES), st.integers(0, 2)],
+        "restart": [st.sampled_from(["drained", "busy"])],
+        "reset": [st.booleans(), st.booleans()],
+        "pause": [st.booleans()],
+        "damage": [damage, st.integers(0, 7)],
+        "damage at load": [damage, st.integers(0, 7)],
+        "session": [family, st.sampled_from([20, 40]), outputs],
+        "more": [st.integers(0, 1), st.sampled_from([3, 12, 30])],
+    }
+    names = [name for name, weight in WEIGHTS.items() for _ in range(weight)]
+    return st.sampled_from(names).flatmap(lambda name: st.tuples(st.just(name), *arguments.get(name, [])))
+
+
+def case_strategy(settings: list[str]) -> st.SearchStrategy:
+    variants = st.builds(Variant, *[st.booleans()] * 5)
+    return st.builds(Case, st.sampled_from(settings), variants, st.booleans(), st.booleans(),
+                     st.sampled_from([False, False, True]),
+                     st.lists(event_strategy(), min_size=8, max_size=24).map(tuple))
+
+
+# ------------------------------------------------------------------------------------------------------------- damage
+
+
+def _flip(path: Path, at: float) -> None:
+    size = path.stat().st_size
+    if size == 0:
+        return
+    with path.open("r+b") as file:
+        file.seek(int((size - 1) * at))
+        byte = file.read(1)[0]
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 0x10]))
+
+
+def _swap(first: Path, second: Path) -> None:
+    """Each under the other's name, published as a store would: a reader sees one whole object or the other."""
+    aside = first.with_name(first.name + ".aside")
+    first.rename(aside)
+    second.rename(first)
+    aside.rename(second)
+
+
+DAMAGES: dict[str, Callable[[Path, list[Path]], None]] = {
+    "flip a bit of the header": lambda path, _: _flip(path, 0.0),
+    "flip a bit in the middle": lambda path, _: _flip(path, 0.5),
+    "flip the last bit": lambda path, _: _flip(path, 1.0),
+    "truncate": lambda path, _: os.truncate(path, path.stat().st_size // 2),
+    "empty": lambda path, _: os.truncate(path, 0),
+    "remove": lambda path, _: path.unlink(),
+    "remove all": lambda _, paths: [path.unlink() for path in paths],
+    "swap with another": lambda path, paths: _swap(path, paths[(paths.index(path) + 1) % len(paths)]),
+}
+
+
+def stored(store: Path) -> list[Path]:
+    """All objects of a store, in the order of their names."""
+    return sorted(path for path in store.glob("*/??/*.g*") if path.is_file())
+
+
+# ------------------------------------------------------------------------------------------------------------- playing
+
+
+@dataclass
+class Asked:
+    """A request that was once made: its sequence can be asked for again."""
+
+    tokens: list[int]
+    salt: str | None
+    outputs: int
+
+
+@dataclass
+class Player:
+    """Plays a case. `module`: where the connector comes from."""
+
+    case: Case
+    seen: Counter = field(default_factory=Counter)
+    module: str = "kvern.vllm"
+    served: bool = True  # False while the connector does not serve a setting: then it must do nothing
+
+    def __post_init__(self):
+        self.setting = SETTINGS[self.case.setting]
+        self.store = Path(tempfile.mkdtemp(prefix="kvern-contract-"))
+        self.lives: list[Engine] = []
+        self.asked: list[Asked] = []
+        self.sessions: list[str] = []
+        self.count = 0
+        self.trap: Callable[[], None] | None = None
+
+    def play(self) -> None:
+        """Raises Violation with what was done up to there."""
+        try:
+            self.engine = self.start()
+            for event in self.case.events:
+                self.seen[f"event {event[0]}"] += 1
+                getattr(self, "do_" + event[0].replace(" ", "_"))(*event[1:])
+            self.engine.drain()
+            self.stop()
+            self.audit()
+        except Violation as error:
+            raise Violation(f"{error}\n{self.case}") from error.__cause__
+        finally:
+            for engine in self.lives:
+                engine.abandon()
+            shutil.rmtree(self.store, ignore_errors=True)
+
+    def start(self, roomy: bool | None = None) -> Engine:
+        groups = len(set(self.setting.layers))
+        least = 20 + 16 * (groups - 1) + (24 if self.setting.layers == "wwwf" else 0)
+        blocks = least * (3 if (self.case.roomy if roomy is None else roomy) else 1)
+        engine = Engine(self.setting, self.case.variant, f"file://{self.store}", self.seen,
+                        prefix_caching=self.case.prefix_caching or "s" in self.setting.layers, blocks=blocks,
+                        module=self.module, tight_staging=self.case.tight_staging)
+        self.lives.append(engine)
+        self.seen["engines"] += 1
+        reason = engine.connector.scheduler.unsupported
+        if bool(reason) == self.served:
+            raise Violation(f"the setting is {'not ' if reason else ''}served: {reason}")
+        before = engine.connector.update_state_after_alloc
+
+        def trapped(request, blocks, tokens):
+            before(request, blocks, tokens)
+            if tokens and self.trap:
+                trap, self.trap = self.trap, None
+                trap()
+
+        engine.connector.update_state_after_alloc = trapped
+        return engine
+
+    def stop(self) -> None:
+        self.engine.shutdown()
+        self.engine.check_closed()
+
+    def audit(self) -> None:
+        """Everything that was stored and can be found is loaded once more, into a roomy engine, and is golden."""
+        self.engine = self.start(roomy=True)
+        for asked in self.asked:
+            chain = Chain(asked.salt, 0, asked.tokens)
+            last = min(len(asked.tokens) + asked.outputs, MAX_TOKENS - 2)
+            self.count += 1
+            self.engine.add(f"audit-{self.count}", [chain.token(i) for i in range(last)], 1, salt=asked.salt)
+            self.engine.drain()
+        self.stop()
+
+    # -------------------------------------------------------------------------------------------------------- events
+
+    def do_add(self, family: int, length: int, outputs: int, how: str) -> None:
+        self.count += 1
+        salt = how[-1] if how.startswith("salt") else None
+        asked = Asked(prompt(family, length), salt, outputs)
+        self.asked.append(asked)
+        self.engine.add(f"r{self.count}", asked.tokens, outputs, salt=salt, skip_reading=how == "reads no cache",
+                        abort_at_once=how == "aborted at once")
+
+    def do_session(self, family: int, length: int, outputs: int) -> None:
+        if self.setting.pp > 1 or self.setting.drafts or self.setting.asynchronous or len(self.sessions) >= 2:
+            return  # the model runner would have to know the pieces in flight
+        self.count += 1
+        self.sessions.append(f"s{self.count}")
+        self.asked.append(Asked(prompt(family, length), None, outputs))
+        self.engine.add(self.sessions[-1], self.asked[-1].tokens, outputs, resumable=True)
+
+    def do_more(self, which: int, tokens: int) -> None:
+        """The next piece of a session, where it waits for one."""
+        for request_id in self.sessions[which:]:
+            request = self.engine.scheduler.requests.get(request_id)
+            waiting = request is not None and self.engine.phase(request) == "streaming"
+            if waiting and request.num_tokens + tokens + 2 * request.max_tokens < MAX_TOKENS:
+                self.engine.add(request_id, prompt(which, tokens), 2, resumable=True)
+                self.seen["session pieces"] += 1
+
+    def do_nothing(self) -> None:
+        pass
+
+    def do_crowd(self, family: int, requests: int) -> None:
+        """More at once than there is memory for."""
+        for i in range(requests):
+            self.do_add((family + i // 2) % FAMILIES, 64 + 9 * i, 20, "plain")
+
+    def do_step(self, steps: int) -> None:
+        for _ in range(steps):
+            self.engine.step()
+
+    def do_drain(self) -> None:
+        self.engine.drain()
+
+    def do_abort(self, phase: str, which: int) -> None:
+        """Gives up a request that is in that phase, which it may take some steps to come to."""
+        for _ in range(AHEAD_STEPS):
+            there = [r for r in self.engine.unfinished() if self.engine.phase(r) == phase]
+            if there:
+                return self.engine.abort(there[which % len(there)].request_id)
+            if not self.engine.step():
+                return
+
+    def do_damage(self, kind: str, which: int) -> None:
+        paths = stored(self.store)
+        if not paths:
+            return
+        try:
+            DAMAGES[kind](paths[which % len(paths)], paths)
+            self.seen[f"damage: {kind}"] += 1
+        except FileNotFoundError:
+            pass  # the connector has removed it meanwhile
+
+    def do_damage_at_load(self, kind: str, which: int) -> None:
+        """The same between a lookup and its load."""
+
+        def spring() -> None:
+            self.seen["damage between lookup and load"] += 1
+            self.do_damage(kind, which)
+
+        self.trap = spring
+
+    def do_reset(self, running: bool, connector: bool) -> None:
+        self.engine.reset(running, connector)
+
+    def do_pause(self, abort: bool) -> None:
+        for request in self.engine.unfinished():
+            if self.engine.phase(request) == "streaming":
+                self.engine.abort(request.request_id)
+        self.engine.pause(abort)
+
+    def do_restart(self, how: str) -> None:
+        if how == "drained":
+            self.engine.drain()
+        self.stop()
+        self.engine = self.start()
+        self.sessions.clear()
+
+    def do_again(self, how: str) -> None:
+        """The last prompts once more, after they were stored and vLLM has forgotten them."""
+        self.engine.drain()
+        if how == "restart":
+            self.do_restart("drained")
+        else:
+            self.engine.reset(False, False)
+        for asked in self.asked[-3:]:
+            self.count += 1
+            self.engine.add(f"r{self.count}", asked.tokens, asked.outputs, salt=asked.salt)
+
+    def do_again_and_abort(self, how: str, phase: str) -> None:
+        self.do_again(how)
+        self.do_abort(phase, 0)

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The connector class against vLLM's contract: random sequences of everything that may happen to an engine.
+
+KVERN_CONTRACT_SEQUENCES and KVERN_CONTRACT_SEED change how many sequences are played, and which.
+"""
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+
+import hypothesis
+import pytest
+from models import CHUNK, ONE_GROUP
+from rules import Violation
+from sequence import Case, Player, case_strategy, prompt
+
+SEQUENCES = int(os.environ.get("KVERN_CONTRACT_SEQUENCES", "300"))
+SEED = int(os.environ.get("KVERN_CONTRACT_SEED", random.SystemRandom().randrange(1 << 32)))
+
+
+def play(sequences: int, seed: int, settings: list[str], module: str = "kvern.vllm", shrink: bool = True) -> Counter:
+    """Plays random sequences; raises Violation with the shortest one that breaks a rule. Returns what came up."""
+    seen: Counter = Counter()
+    first: list[Violation] = []
+    phases = [hypothesis.Phase.generate, *([hypothesis.Phase.shrink] if shrink else [])]
+
+    @hypothesis.seed(seed)
+    @hypothesis.settings(max_examples=sequences, deadline=None, database=None, phases=phases,
+                         suppress_health_check=list(hypothesis.HealthCheck), report_multiple_bugs=False)
+    @hypothesis.given(case_strategy(settings))
+    def sequences_keep_the_rules(case: Case) -> None:
+        seen["sequences"] += 1
+        try:
+            Player(case, seen, module).play()
+        except Violation as error:
+            first.append(error)
+            raise
+
+    try:
+        sequences_keep_the_rules()
+    except hypothesis.errors.Flaky:
+        raise first[0] from None  # threads and clocks: the same list need not fail twice
+    return seen
+
+
+@pytest.mark.parametrize("name", ONE_GROUP)
+def test_a_prompt_is_stored_whole_and_found_whole_by_the_next_engine(name: str) -> None:
+    """So that the rules are not kept by doing nothing."""
+    seen: Counter = Counter()
+    player = Player(Case(name), seen)
+    player.case = Case(name, events=(("add", 0, 100, 1, "plain"), ("restart", "drained"), ("add", 0, 100, 1, "plain")))
+    player.play()
+    assert seen["loaded tokens"] == 2 * (100 // CHUNK * CHUNK)  # by the second engine, and by the audit
+
+
+def test_random_sequences_keep_the_rules() -> None:
+    print(f"\n{SEQUENCES} sequences with seed {SEED} (KVERN_CONTRACT_SEED={SEED})")
+    seen = play(SEQUENCES, SEED, ONE_GROUP)
+    for name, count in sorted(seen.items()):
+        print(f"  {count:8} {name}")
+    for wanted in ("loads", "failed loads", "preemptions", "abort loading", "abort running"):
+        assert seen[wanted] > 0 or SEQUENCES < 300, f"no sequence had {wanted}: {seen}"
