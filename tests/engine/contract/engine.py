@@ -5,6 +5,7 @@ Only what vLLM's EngineCore and its executor do is modelled here; the functions 
 """
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter, deque
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any
 from models import Setting, engine_config, memory_configs
 from rank import Rank, Variant
 from rules import Ledger, Violation, broken, watch_scheduler
+from vllm.distributed.kv_transfer.kv_connector.v1 import base
 from vllm.distributed.kv_transfer.kv_connector.utils import KVOutputAggregator
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import get_hash_fn_by_name
@@ -24,6 +26,17 @@ from vllm.v1.structured_output import StructuredOutputManager
 
 IDLE_SLEEP_S = 0.001  # EngineCoreProc._process_engine_step sleeps so long after a step in which nothing was computed
 PATIENCE_S = 20.0  # without any progress for so long an engine hangs; far above every deadline of the connector
+
+
+@contextlib.contextmanager
+def released_before_transfer_results():
+    """A vLLM that does not know get_transfer_results, as far as a connector can tell."""
+    kept = base.KVConnectorTransferResults
+    del base.KVConnectorTransferResults
+    try:
+        yield
+    finally:
+        base.KVConnectorTransferResults = kept
 
 
 class Engine:
@@ -40,27 +53,31 @@ class Engine:
         rank_memory, self.memory = memory_configs(setting, config)
         self.ledger = Ledger(len(setting.ranks), seen)
         scheduler_block, hash_block = resolve_kv_cache_block_sizes(self.memory, config)
-        scheduler = config.scheduler_config.get_scheduler_cls()
-        self.scheduler = scheduler(config, self.memory, StructuredOutputManager(config), scheduler_block, hash_block)
-        self.connector = self.scheduler.connector
-        self.ranks = [Rank(i, setting, config, memory, self.ledger, variant) for i, memory in enumerate(rank_memory)]
+        with released_before_transfer_results() if variant.old_results else contextlib.nullcontext():
+            self._make(variant, rank_memory, scheduler_block, hash_block)
         self.aggregator = KVOutputAggregator.from_connector(self.connector, len(self.ranks))
-        self.connector.set_xfer_handshake_metadata_pp_aware({(rank.pp, rank.tp): rank.handshake for rank in self.ranks})
         watch_scheduler(self.connector, self.ledger)
         hash_function = get_hash_fn_by_name(config.cache_config.prefix_caching_hash_algo)
         init_none_hash(hash_function)
         self.hasher = get_request_block_hasher(hash_block, hash_function)
-        self.salts: dict[str, str | None] = {}
         self.weights = 0
         self.free: set[int] = set()  # blocks that hold the scribble
         self.reused: list[tuple[int, bool]] = []  # since the last batch was scheduled
         self.reused_before: dict[int, list[tuple[int, bool]]] = {}  # by batch
-        for rank in self.ranks:
-            rank.salts = self.salts
         self.batches: deque[SchedulerOutput] = deque()  # scheduled, not executed yet
         self._watch_blocks()
         self.depth = config.max_concurrent_batches
         self.closed = False
+
+    def _make(self, variant: Variant, rank_memory: list[Any], scheduler_block: int, hash_block: int) -> None:
+        """The scheduler, the ranks, and the handshake between them. Mirrors EngineCore.__init__."""
+        scheduler = self.config.scheduler_config.get_scheduler_cls()
+        self.scheduler = scheduler(self.config, self.memory, StructuredOutputManager(self.config), scheduler_block, hash_block)
+        self.connector = self.scheduler.connector
+        self.salts: dict[str, str | None] = {}
+        self.ranks = [Rank(i, self.setting, self.config, memory, self.ledger, variant, self.salts)
+                      for i, memory in enumerate(rank_memory)]
+        self.connector.set_xfer_handshake_metadata_pp_aware({(rank.pp, rank.tp): rank.handshake for rank in self.ranks})
 
     # ---------------------------------------------------------------------------------------------------- requests
 

@@ -146,11 +146,11 @@ class Rank:
     """A worker process, in this one."""
 
     def __init__(self, index: int, setting: Setting, config: Any, memory: KVCacheConfig, ledger: Ledger,
-                 variant: Variant):
+                 variant: Variant, salts: dict[str, str | None]):
+        self.salts = salts
         self.index, self.setting, self.config, self.ledger, self.variant = index, setting, config, ledger, variant
         self.pp, self.tp = setting.ranks[index]
         self.weights = 0
-        self.salts: dict[str, str | None] = {}
         self.requests: dict[str, Running] = {}
         self.state_index: dict[str, int] = {}
         self.closed = False
