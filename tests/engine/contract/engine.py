@@ -11,7 +11,9 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
+from lazy_device import LazyDevice
 from models import Setting, engine_config, memory_configs
+from objects import Known
 from rank import Rank, Variant
 from rules import Ledger, Violation, broken, watch_scheduler
 from vllm.distributed.kv_transfer.kv_connector.v1 import base
@@ -43,9 +45,11 @@ class Engine:
     """One life of an engine on a store. `module`: where KvernConnector is imported from."""
 
     def __init__(self, setting: Setting, variant: Variant, store: str, seen: Counter, *, prefix_caching: bool, blocks: int,
-                 module: str = "kvern.vllm", options: dict | None = None, tight_staging: bool = False):
-        self.setting, self.seen = setting, seen
-        options = {"store": store, "chunk_tokens": 16, "staging_mib": 1, "model_id": "contract", "load_stall_ms": 500,
+                 module: str = "kvern.vllm", options: dict | None = None, tight_staging: bool = False,
+                 on_device: bool = False, known: Known | None = None):
+        self.setting, self.seen, self.on_device = setting, seen, on_device
+        self.known = known or Known(setting)
+        options = {"store": store, "chunk_tokens": 16, "staging_mib": 1, "model_id": "contract", "load_stall_ms": 500, "gpu_staging_mib": 1,
                    **(options or {})}
         self.config = config = engine_config(setting, prefix_caching, module, options, blocks)
         if tight_staging:  # the smallest that is allowed: two chunks a rank
@@ -75,8 +79,8 @@ class Engine:
         self.scheduler = scheduler(self.config, self.memory, StructuredOutputManager(self.config), scheduler_block, hash_block)
         self.connector = self.scheduler.connector
         self.salts: dict[str, str | None] = {}
-        self.ranks = [Rank(i, self.setting, self.config, memory, self.ledger, variant, self.salts)
-                      for i, memory in enumerate(rank_memory)]
+        self.ranks = [Rank(i, self.setting, self.config, memory, self.ledger, variant, self.salts,
+                           LazyDevice(i) if self.on_device else None) for i, memory in enumerate(rank_memory)]
         self.connector.set_xfer_handshake_metadata_pp_aware({(rank.pp, rank.tp): rank.handshake for rank in self.ranks})
 
     # ---------------------------------------------------------------------------------------------------- requests
@@ -143,7 +147,15 @@ class Engine:
         self.seen["resumptions"] += len(output.scheduled_cached_reqs.resumed_req_ids)
         self.seen["draft tokens"] += sum(map(len, output.scheduled_spec_decode_tokens.values()))
         for request_id in output.num_scheduled_tokens:
-            self.ledger.ran(request_id)
+            request = self.scheduler.requests[request_id]
+            self.ledger.ran(request, request.num_computed_tokens)
+            self._note(request)
+        if self.connector.scheduler.core.is_open():
+            self.known.weights.setdefault(self.connector.scheduler.core.namespace(), self.weights)
+
+    def _note(self, request: Request) -> None:
+        """What the hashes stand for, before they are gone."""
+        self.known.add(self.salts[request.request_id], list(request.all_token_ids), list(request.block_hashes))
 
     def _finish_batch(self, output: SchedulerOutput) -> None:
         """Executes a batch on all ranks and tells the scheduler. Mirrors MultiprocExecutor and EngineCore.step."""
@@ -175,16 +187,25 @@ class Engine:
                        f"requests are left: {[(r.request_id, str(r.status)) for r in self.scheduler.requests.values()]}")
         self.ledger.nothing_owed()
         end = time.monotonic() + PATIENCE_S
-        while any(rank.pending_stores() for rank in self.ranks):
+        while any(any(rank.in_use()) for rank in self.ranks):
             if time.monotonic() > end:
-                broken("I8", f"stores are left: {[rank.pending_stores() for rank in self.ranks]}")
+                broken("I8", f"staging and stores are left: {[rank.in_use() for rank in self.ranks]}")
+            if self.on_device:
+                self._finish_batch(self._empty_step())  # copies out of a device end in the steps of other requests
             time.sleep(IDLE_SLEEP_S)
+
+    def _empty_step(self) -> SchedulerOutput:
+        self.batches.appendleft(self._guard(self.scheduler.schedule))
+        self.reused_before[id(self.batches[0])] = []
+        return self.batches.pop()
 
     # --------------------------------------------------------------------------------------------------- the caches
 
     def reset(self, running: bool, connector: bool) -> None:
         """Mirrors EngineCore.reset_prefix_cache. The weights change where nothing computed with the old ones is left."""
         may_fail = self.holding()
+        if connector:
+            self.ledger.forget()
         try:
             done = self.scheduler.reset_prefix_cache(running, connector)
         except Violation:

@@ -59,6 +59,10 @@ class Setting:
         return self.name
 
     @property
+    def heads_of_rank(self) -> int:
+        return HEADS // self.tp
+
+    @property
     def ranks(self) -> list[tuple[int, int]]:
         """(pipeline stage, tensor-parallel rank), in the order of vLLM's workers."""
         return [(pp, tp) for pp in range(self.pp) for tp in range(self.tp)]
@@ -107,7 +111,7 @@ def layer_name(layer: int) -> str:
 
 def layer_spec(setting: Setting, kind: str) -> KVCacheSpec:
     """As the attention layers of a model on a CPU would tell it."""
-    heads = HEADS // setting.tp
+    heads = setting.heads_of_rank
     attention = {"block_size": BLOCK, "dtype": DTYPE}
     if kind == "f":
         return FullAttentionSpec(num_kv_heads=heads, head_size=HEAD_SIZE, **attention)
@@ -142,6 +146,15 @@ def model_folder() -> str:
         "max_position_embeddings": 4 * MAX_TOKENS, "rms_norm_eps": 1e-6, "hidden_act": "silu",
         "tie_word_embeddings": False}))
     return str(folder)
+
+
+@functools.cache
+def group_layers(setting: Setting) -> list[list[int]]:
+    """The layers of each KV cache group in the whole model, in vLLM's order of groups."""
+    config = base_config(setting, True, "kvern.vllm")
+    specs = {name: spec for stage in range(setting.pp) for name, spec in rank_specs(setting, stage).items()}
+    groups = kv_cache_utils.get_kv_cache_groups(config, specs)
+    return [sorted(layer for layer in range(LAYERS) if layer_name(layer) in group.layer_names) for group in groups]
 
 
 def transfer_config(module: str, options: dict) -> KVTransferConfig:

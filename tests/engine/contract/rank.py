@@ -6,11 +6,14 @@ The runner learns everything from SchedulerOutput, as GPUModelRunner does; the f
 from __future__ import annotations
 
 import contextlib
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from lazy_device import LazyDevice
 from golden import SCRIBBLE, Chain, Paint
 from models import BLOCK, WINDOW, Setting, layer_name
 from rules import Ledger, Violation, broken, watch_worker
@@ -146,8 +149,9 @@ class Rank:
     """A worker process, in this one."""
 
     def __init__(self, index: int, setting: Setting, config: Any, memory: KVCacheConfig, ledger: Ledger,
-                 variant: Variant, salts: dict[str, str | None]):
-        self.salts = salts
+                 variant: Variant, salts: dict[str, str | None], device: LazyDevice | None):
+        self.salts, self.device = salts, device
+        self.trouble: Violation | None = None  # found while the device's queue ran inside a call of the connector
         self.index, self.setting, self.config, self.ledger, self.variant = index, setting, config, ledger, variant
         self.pp, self.tp = setting.ranks[index]
         self.weights = 0
@@ -164,26 +168,66 @@ class Rank:
         widest = max(self.groups, key=lambda group: len(group.arrays))
         self.pages = [tensor_pages(self.tensors[layer_name(layer)], memory.num_blocks) for layer in widest.arrays]
         for block in range(memory.num_blocks):
-            self.scribble(block)
+            self._scribble(block)
         with standing_for(setting, self.pp, self.tp):
             self.connector = KVConnectorFactory.create_connector(config, KVConnectorRole.WORKER, memory)
             watch_worker(self.connector)
-            self.connector.register_kv_caches(self.tensors)
+            with self._on_device():
+                self.connector.register_kv_caches(self.tensors)
             self.handshake = self.connector.get_handshake_metadata()
+
+    @contextlib.contextmanager
+    def _on_device(self):
+        """The connector believes that KV memory is on a device."""
+        if self.device is None:
+            yield
+            return
+        module = sys.modules[type(self.connector).__module__]
+        kept, module.runtime_for = module.runtime_for, lambda _: self.device
+        try:
+            yield
+        finally:
+            module.runtime_for = kept
+
+    def _in_order(self, work: Callable[[], None]) -> None:
+        """Now, or in its turn on the device."""
+        if self.device is None:
+            return work()
+
+        def later() -> None:
+            try:
+                work()
+            except Violation as error:
+                self.trouble = self.trouble or error
+
+        self.device.run(self.device.main, later)
+
+    def _catch_up(self) -> None:
+        if self.device is not None:
+            self.device.catch_up()
+        if self.trouble:
+            raise self.trouble
 
     # ------------------------------------------------------------------------------------------------ free blocks
 
     def scribble(self, block: int) -> None:
+        self._in_order(lambda: self._scribble(block))
+
+    def check_scribbled(self, block: int) -> None:
+        self._in_order(lambda: self._check_scribbled(block))
+
+    def _scribble(self, block: int) -> None:
         for page in self.pages:
             page[block] = np.uint64(SCRIBBLE | block)
 
-    def check_scribbled(self, block: int) -> None:
+    def _check_scribbled(self, block: int) -> None:
         for page in self.pages:
             if not (page[block] == np.uint64(SCRIBBLE | block)).all():
                 broken("I5", f"block {block} was written on rank {self.index} while it was free")
 
     def check_loaded(self, request: Any, table: tuple[list[int], ...], tokens: int) -> None:
         """A load that was reported as whole is in memory."""
+        self._catch_up()
         chain = Chain(self.salts[request.request_id], self.weights, list(request.all_token_ids))
         self.check(request.request_id, chain, table, tokens, "loaded")
 
@@ -252,6 +296,8 @@ class Rank:
         gone = {*output.finished_req_ids, *(output.preempted_req_ids or ()), *output.scheduled_cached_reqs.resumed_req_ids}
         for request_id in gone:  # mamba_utils.cleanup_mamba_state_idx
             self.state_index.pop(request_id, None)
+        if output.new_block_ids_to_zero or output.kv_cache_block_copies:
+            self._catch_up()
         for block in output.new_block_ids_to_zero or ():
             for page in self.pages:
                 page[block] = 0
@@ -281,6 +327,8 @@ class Rank:
     def _forward(self, output: SchedulerOutput) -> ModelRunnerOutput:
         request_ids = list(output.num_scheduled_tokens)
         sampled = []
+        if request_ids:
+            self._catch_up()
         for request_id in request_ids:
             running = self.requests[request_id]
             drafts = output.scheduled_spec_decode_tokens.get(request_id, [])
@@ -330,9 +378,10 @@ class Rank:
 
     # ------------------------------------------------------------------------------------------------------- the end
 
-    def pending_stores(self) -> int:
+    def in_use(self) -> tuple[int, int]:
+        """Bytes of staging in use or held back, and stores without an answer: zeros at rest."""
         core = self.connector.worker.core
-        return core.pending_stores() if core else 0
+        return core.in_use() if core else (0, 0)
 
     def counters(self) -> dict[str, float]:
         core = self.connector.worker.core
@@ -346,14 +395,18 @@ class Rank:
         with standing_for(self.setting, self.pp, self.tp):
             self.connector.shutdown()
         self.closed = True
+        self._catch_up()
         for block in range(self.memory.num_blocks):
-            self.scribble(block)
+            self._scribble(block)
 
     def check_untouched(self) -> None:
         """After shutdown: nothing may arrive any more."""
         try:
+            if self.device is not None:
+                self.device.finish()
+            self._catch_up()
             for block in range(self.memory.num_blocks):
-                self.check_scribbled(block)
+                self._check_scribbled(block)
         except Violation as error:
             raise Violation(f"{error} (after shutdown)") from None
 

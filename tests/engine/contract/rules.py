@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+from models import BLOCK
 
 CALL_LIMIT_S = 2.0  # I11: no call into the connector may take longer, whatever the store does (a busy machine included)
 SHUTDOWN_LIMIT_S = 40.0
@@ -31,8 +32,14 @@ class Load:
     local_tokens: int
     blocks: tuple[list[int], ...]  # by group, 0 is the null block
     owed_by: set[int]  # ranks that have not reported it
+    hashes: list[bytes]  # of its blocks
     bad_blocks: set[int] = field(default_factory=set)
     failed: bool = False
+
+    def first_failed(self) -> list[bytes]:
+        """The hash of the first bad block, where it is known: what comes after it may be whole."""
+        table = self.blocks[0] if len(self.blocks) == 1 else []
+        return [self.hashes[i] for i, block in enumerate(table[:len(self.hashes)]) if block in self.bad_blocks][:1]
 
     def holds(self) -> set[int]:
         return {block for group in self.blocks for block in group if block}
@@ -46,8 +53,7 @@ class Ledger:
         self.loads: dict[str, Load] = {}
         self.attempts: dict[str, list[int]] = {}  # lengths of failed loads since the request last ran
         self.answers: dict[str, tuple[int | None, int]] = {}
-        self.finished: set[str] = set()
-        self.skipping: set[str] = set()
+        self.failed_blocks: set[bytes] = set()  # hashes of blocks whose load failed and that were not computed since
 
     # ------------------------------------------------------------------------------------------- scheduler's side
 
@@ -77,8 +83,12 @@ class Ledger:
         before = self.attempts.get(request.request_id, [])
         if sum(1 for length in before if length <= total) > ALLOWED_REPEATS:
             broken("I4", f"{request.request_id} loads {total} tokens after failed loads of {before}")
+        first, end = local // BLOCK, total // BLOCK
+        again = self.failed_blocks.intersection(map(bytes, request.block_hashes[first:end]))
+        if again:
+            broken("I4", f"{request.request_id} loads {total} tokens, of which {len(again)} blocks have just failed")
         self.loads[request.request_id] = Load(request.request_id, total, local, blocks.get_block_ids(),
-                                              set(range(self.ranks)))
+                                              set(range(self.ranks)), list(map(bytes, request.block_hashes[:end])))
         self.seen["loads"] += 1
 
     def aggregated(self, output: Any) -> list[Load]:
@@ -93,13 +103,20 @@ class Ledger:
                 broken("I1", f"{request_id} is reported although ranks {sorted(load.owed_by)} have not")
             if request_id in failed or load.bad_blocks:
                 self.attempts.setdefault(request_id, []).append(load.tokens)
+                self.failed_blocks.update(load.first_failed())
                 self.seen["failed loads"] += 1
             else:
                 done.append(load)
         return done
 
-    def ran(self, request_id: str) -> None:
-        self.attempts.pop(request_id, None)
+    def ran(self, request: Any, end_tokens: int) -> None:
+        """A request is computed up to so many tokens: its chunks may be stored afresh."""
+        self.attempts.pop(request.request_id, None)
+        self.failed_blocks.difference_update(map(bytes, request.block_hashes[:end_tokens // BLOCK]))
+
+    def forget(self) -> None:
+        """A new epoch: other keys."""
+        self.failed_blocks.clear()
 
     # ------------------------------------------------------------------------------------------------- one rank's
 

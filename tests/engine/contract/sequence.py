@@ -19,6 +19,7 @@ from engine import Engine
 from golden import VOCABULARY, Chain
 from hypothesis import strategies as st
 from models import CHUNK, LAYERS, MAX_TOKENS, SETTINGS
+from objects import Known
 from rank import Variant
 from rules import Violation, broken
 
@@ -40,10 +41,11 @@ class Case:
     prefix_caching: bool = True
     roomy: bool = True  # blocks for several requests, or hardly for one
     tight_staging: bool = False
+    on_device: bool = False
     events: tuple[tuple, ...] = ()
 
     def __str__(self) -> str:
-        flags = [name for name in ("prefix_caching", "roomy", "tight_staging") if getattr(self, name)]
+        flags = [name for name in ("prefix_caching", "roomy", "tight_staging", "on_device") if getattr(self, name)]
         lines = [f"setting {self.setting!r}, {self.variant}, {', '.join(flags)}"]
         return "\n".join(lines + [f"  {event}" for event in self.events if event != ("nothing",)])
 
@@ -89,7 +91,7 @@ def event_strategy() -> st.SearchStrategy:
 def case_strategy(settings: list[str]) -> st.SearchStrategy:
     variants = st.builds(Variant, *[st.booleans()] * 4, st.sampled_from([False, False, False, True]))
     return st.builds(Case, st.sampled_from(settings), variants, st.booleans(), st.booleans(),
-                     st.sampled_from([False, False, True]),
+                     st.sampled_from([False, False, True]), st.sampled_from([False, False, True]),
                      st.lists(event_strategy(), min_size=8, max_size=24).map(tuple))
 
 
@@ -156,6 +158,7 @@ class Player:
         self.setting = SETTINGS[self.case.setting]
         memory = Path("/dev/shm")  # rather than a disk: thousands of small files are made and removed
         self.store = Path(tempfile.mkdtemp(prefix="kvern-contract-", dir=memory if memory.is_dir() else None))
+        self.known = Known(self.setting)
         self.lives: list[Engine] = []
         self.asked: list[Asked] = []
         self.sessions: list[str] = []
@@ -171,6 +174,8 @@ class Player:
                 getattr(self, "do_" + event[0].replace(" ", "_"))(*event[1:])
             self.engine.drain()
             self.stop()
+            for path in stored(self.store):
+                self.seen["objects judged" if self.known.check(path) else "objects not judged"] += 1
             self.audit()
         except Violation as error:
             raise Violation(f"{error}\n{self.case}") from error.__cause__
@@ -185,7 +190,8 @@ class Player:
         blocks = least * (3 if (self.case.roomy if roomy is None else roomy) else 1)
         engine = Engine(self.setting, self.case.variant, f"file://{self.store}", self.seen,
                         prefix_caching=self.case.prefix_caching or "s" in self.setting.layers, blocks=blocks,
-                        module=self.module, tight_staging=self.case.tight_staging)
+                        module=self.module, tight_staging=self.case.tight_staging,
+                        on_device=self.case.on_device, known=self.known)
         self.lives.append(engine)
         self.seen["engines"] += 1
         reason = engine.connector.scheduler.unsupported

@@ -21,9 +21,10 @@ SEED = int(os.environ.get("KVERN_CONTRACT_SEED", random.SystemRandom().randrange
 SERVED = [name for name in SETTINGS if name in os.environ.get("KVERN_CONTRACT_SETTINGS", ",".join(SETTINGS)).split(",")]
 
 
-def play(sequences: int, seed: int, settings: list[str], module: str = "kvern.vllm", shrink: bool = True) -> Counter:
+def play(sequences: int, seed: int, settings: list[str], module: str = "kvern.vllm", shrink: bool = True,
+         seen: Counter | None = None) -> Counter:
     """Plays random sequences; raises Violation with the shortest one that breaks a rule. Returns what came up."""
-    seen: Counter = Counter()
+    seen = Counter() if seen is None else seen
     first: list[Violation] = []
     phases = [hypothesis.Phase.generate, *([hypothesis.Phase.shrink] if shrink else [])]
 
