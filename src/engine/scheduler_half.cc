@@ -480,9 +480,10 @@ void SchedulerHalf::loaded(const std::string& id) {
 // --------------------------------------------------------------------------------------------------------------
 
 void SchedulerHalf::scheduled(const std::string& id, const Scheduled& what) {
-    if (!open_ || options_.mode == Mode::read_only) return;
+    if (!open_) return;
     Request& request = requests_[id];
     request.retry = Request::Retry::none;
+    if (options_.mode == Mode::read_only) return;
     if (what.restarted) {
         end_incarnation(request);
         request.incarnation = next_incarnation_++;
