@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 import types
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,22 +131,43 @@ def make_module(mutant: Mutant) -> str:
     return name
 
 
-def judge(number: int) -> None:
-    """In a process of its own: plays against one mutant and prints 'FOUND <sequences> <violation>' or 'ALIVE'."""
-    from collections import Counter
-
+def judge(mutant: Mutant, seed: int) -> str:
+    """Plays against one mutant: 'FOUND <sequences> <violation>' or 'ALIVE'."""
     from models import SETTINGS
     from rules import Violation
     from test_contract import play
 
-    mutant = MUTANTS[number]
     seen: Counter = Counter()
     try:
-        play(SEQUENCES, number, list(mutant.settings or SETTINGS), make_module(mutant), shrink=False, seen=seen)
-        print("ALIVE", flush=True)
+        play(SEQUENCES, seed, list(mutant.settings or SETTINGS), make_module(mutant), shrink=False, seen=seen)
+        return "ALIVE"
     except Violation as error:
-        print(f"FOUND {seen['sequences']} {str(error).splitlines()[0]}", flush=True)
-    os._exit(0)  # a broken connector may not be able to end
+        return f"FOUND {seen['sequences']} {str(error).splitlines()[0]}"
+
+
+def in_a_child(mutant: Mutant, seed: int, path: Path) -> str:
+    """judge() in a fork, since a broken connector may crash or be unable to end; '' if there is no verdict."""
+    with tempfile.TemporaryFile("w+") as verdict:
+        child = os.fork()
+        if child == 0:
+            try:
+                sys.path.insert(0, str(path))
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+                verdict.write(judge(mutant, seed))
+            except BaseException as error:
+                verdict.write(f"{type(error).__name__}: {error}")
+            finally:
+                verdict.flush()
+                os._exit(0)
+        end = time.monotonic() + TIMEOUT_S
+        while os.waitpid(child, os.WNOHANG)[0] == 0:
+            if time.monotonic() > end:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                break
+            time.sleep(0.1)
+        verdict.seek(0)
+        return verdict.read()
 
 
 def build_native(mutant: Mutant) -> Path:
@@ -170,46 +193,38 @@ def build_native(mutant: Mutant) -> Path:
 
 
 def run(number: int) -> tuple[str, int, str, float]:
-    """The verdict on one mutant: 'found', 'by another rule', 'ALIVE' or 'crashed'; sequences; what was said; seconds."""
+    """The verdict on one mutant: 'found', 'by another rule', 'ALIVE' or 'no verdict'; sequences; what was said; seconds."""
     mutant = MUTANTS[number]
     path = build_native(mutant) if mutant.native else ROOT / "build" / "release" / "python"
-    env = {**os.environ, "PYTHONPATH": str(path), "VLLM_TARGET_DEVICE": "cpu", "VLLM_LOGGING_LEVEL": "CRITICAL",
-           "KVERN_LOG": "error", "OMP_NUM_THREADS": "1"}
     start = time.monotonic()
-    try:
-        done = subprocess.run([sys.executable, __file__, "--judge", str(number)], env=env, capture_output=True, text=True,
-                              timeout=TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        return "crashed", 0, f"no verdict within {TIMEOUT_S} s", time.monotonic() - start
+    said = in_a_child(mutant, number, path)
     took = time.monotonic() - start
-    for line in done.stdout.splitlines():
-        if line == "ALIVE":
-            return "ALIVE", SEQUENCES, "", took
-        if line.startswith("FOUND "):
-            _, sequences, said = line.split(" ", 2)
-            by = said.split(":", 1)[0]
-            return "found" if by in mutant.rules else "by another rule", int(sequences), said, took
-    return "crashed", 0, (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1], took
+    if said == "ALIVE":
+        return "ALIVE", SEQUENCES, "", took
+    if not said.startswith("FOUND "):
+        return "no verdict", 0, said or "it crashed or did not end", took
+    _, sequences, said = said.split(" ", 2)
+    return "found" if said.split(":", 1)[0] in mutant.rules else "by another rule", int(sequences), said, took
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./run mutants", description=__doc__.splitlines()[0])
     parser.add_argument("words", nargs="*", help="only the mutants whose name or file has one of these words in it")
     parser.add_argument("--python", action="store_true", help="only those that need no build")
-    parser.add_argument("--judge", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.judge is not None:
-        judge(args.judge)
     chosen = [i for i, mutant in enumerate(MUTANTS)
               if not (args.python and mutant.native)
               and (not args.words or any(word in f"{mutant.what} {mutant.file}" for word in args.words))]
     if not chosen:
         raise SystemExit(f"mutants: none has {args.words} in its name")
+    import conftest  # noqa: F401 (the environment)
+    import rank  # noqa: F401 (vLLM, once for all children; nothing of kvern)
+
     alive = 0
     print(f"{'mutant':62} {'file':14} {'verdict':16} {'sequences':>9} {'seconds':>8}  said")
     for number in chosen:
         verdict, sequences, said, seconds = run(number)
-        alive += verdict in ("ALIVE", "crashed")
+        alive += verdict in ("ALIVE", "no verdict")
         print(f"{MUTANTS[number].what:62} {Path(MUTANTS[number].file).name:14} {verdict:16} {sequences:9} {seconds:8.1f}  "
               f"{said[:110]}", flush=True)
     print(f"{len(chosen) - alive} of {len(chosen)} found")

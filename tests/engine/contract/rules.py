@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
 from models import BLOCK
 
 CALL_LIMIT_S = 2.0  # I11: no call into the connector may take longer, whatever the store does (a busy machine included)
