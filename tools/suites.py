@@ -119,7 +119,7 @@ SUITES = [
     Suite("cli", "the kvern command", 300, lambda junit: [ctest("release", junit, "^cli$")]),
     Suite("python", "the connector's own Python, without an engine", 300, lambda junit: pytest("tests/python", junit)),
     Suite("contract", "the connector against vLLM's contract, in random sequences", 600,
-          lambda junit: pytest("tests/engine/contract", junit, "-rP")),
+          lambda junit: pytest("tests/engine/contract", junit, "-rP", "--show-capture=stdout")),
     Suite("engine", "a real vLLM with the connector", 900,
           lambda junit: pytest("tests/engine", junit, "--ignore=tests/engine/contract")),
     Suite("wheel", "pip install into a bare environment", 600, lambda junit: pytest("tests/wheel", junit)),
