@@ -186,6 +186,7 @@ class Worker {
         told.rank = rank;
         told.identity = identity;
         told.nonce = half_->read_nonce(engine_id);
+        half_->share_reads(engine_id);
         return told.to_json();
     }
     void begin_step(const nb::bytes& metadata) {
@@ -233,6 +234,7 @@ class Worker {
         counts["verified_slices"] = counters.verified_slices.load();
         counts["mismatched_slices"] = counters.mismatched_slices.load();
         counts["shared_reads"] = counters.shared_reads.load();
+        counts["peer_reads"] = counters.peer_reads.load();
         counts["stored_chunks"] = counters.stored_chunks.load();
         counts["stored_bytes"] = counters.stored_bytes.load();
         counts["existing_chunks"] = counters.existing_chunks.load();

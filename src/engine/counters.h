@@ -60,7 +60,7 @@ inline constexpr std::array<std::string_view, static_cast<std::size_t>(LoadFailu
 using Count = std::atomic<std::uint64_t>;
 
 struct WorkerCounters {
-    Count loads{0}, load_ns{0}, bytes_read{0}, verified_slices{0}, mismatched_slices{0}, shared_reads{0};
+    Count loads{0}, load_ns{0}, bytes_read{0}, verified_slices{0}, mismatched_slices{0}, shared_reads{0}, peer_reads{0};
     std::array<Count, load_failure_names.size()> failed_loads{};
     Count stored_chunks{0}, stored_bytes{0}, existing_chunks{0};
     std::array<Count, drop_names.size()> dropped_chunks{};

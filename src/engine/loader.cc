@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -66,8 +67,17 @@ Loader::~Loader() {
     }
     // What has no answer even now may still be written by a hung transfer: that memory is nobody's any more.
     for (auto& [tag, read] : reads_)
-        if (read.lease) staging_->quarantine(std::move(read.lease));
+        if (read.lease && *read.lease) staging_->quarantine(std::move(*read.lease));
     ::close(wake_fd_);
+}
+
+void Loader::share(std::unique_ptr<PeerReads> peers, std::vector<bool> groups) {
+    {
+        const std::lock_guard lock(mutex_);
+        arriving_peers_ = std::move(peers);
+        shared_groups_ = std::move(groups);
+    }
+    signal(wake_fd_);
 }
 
 void Loader::submit(std::vector<LoadJob> jobs, const Digest& name_space) {
@@ -107,8 +117,9 @@ void Loader::stop() {
 
 void Loader::run() {
     for (;;) {
-        pollfd fds[2] = {{queue_->event_fd(), POLLIN, 0}, {wake_fd_, POLLIN, 0}};
-        ::poll(fds, 2, poll_timeout_ms(std::chrono::steady_clock::now()));
+        pollfd fds[3] = {
+            {queue_->event_fd(), POLLIN, 0}, {wake_fd_, POLLIN, 0}, {peers_ ? peers_->fd() : -1, POLLIN, 0}};
+        ::poll(fds, 3, poll_timeout_ms(std::chrono::steady_clock::now()));
         if (fds[1].revents & POLLIN) clear(wake_fd_);
         for (const Completion& completion : queue_->drain()) take(completion);
         {
@@ -118,6 +129,7 @@ void Loader::run() {
         accept();
         take_copied();
         start_reads();
+        if (peers_) take_offers(std::chrono::steady_clock::now());
         end_stalled(std::chrono::steady_clock::now());
         report_finished();
     }
@@ -129,6 +141,7 @@ void Loader::accept() {
     {
         const std::lock_guard lock(mutex_);
         arrived.swap(submitted_);
+        if (arriving_peers_) peers_ = std::move(arriving_peers_);
     }
     for (Load& arrival : arrived) {
         Load& load = loads_.emplace_back(std::move(arrival));
@@ -148,15 +161,23 @@ void Loader::start_reads() {
     for (Load& load : loads_) {
         while (load.next < load.end && !starved_) {
             const ChunkBlocks& object = load.job.chunks[load.next];
-            const auto shared = reading_.find({object.chunk.hash, object.group});
+            const ObjectId id{object.chunk.hash, object.group};
+            const auto shared = reading_.find(id);
             if (shared != reading_.end() && reads_.at(shared->second).facts.name_space == load.name_space) {
                 reads_.at(shared->second).waiters.push_back({&load, load.next});
                 WorkerCounters::add(counters_.shared_reads);
-            } else if (auto lease = staging_->try_lease(layouts_[object.group].object_bytes)) {
-                start_read(load, load.next, std::move(*lease));
             } else {
-                starved_ = true;
-                break;
+                const std::uint64_t tag = next_tag_;
+                Read& read = add_read(load, load.next);
+                if (shares(id) && peers_->read_elsewhere(id)) {
+                    read.awaited_until = std::chrono::steady_clock::now() + settings_.stall / 2;
+                    ++awaited_;
+                } else if (!start_read(tag, read)) {
+                    reading_.erase(id);
+                    reads_.erase(tag);
+                    starved_ = true;
+                    break;
+                }
             }
             if (load.attached++ == 0) load.progress = std::chrono::steady_clock::now();
             load.states[load.next++] = ChunkState::reading;
@@ -166,23 +187,101 @@ void Loader::start_reads() {
     ops_.clear();
 }
 
-void Loader::start_read(Load& load, std::size_t chunk, Lease lease) {
+Loader::Read& Loader::add_read(Load& load, std::size_t chunk) {
     const ChunkBlocks& object = load.job.chunks[chunk];
     const GroupMemory& group = memory_.groups[object.group];
     const std::uint64_t tag = next_tag_++;
-    Op& op = ops_.emplace_back();
-    op.kind = OpKind::get;
-    op.tag = tag;
-    op.key = object_key(load.namespace_hex, object.chunk, object.group, shard_texts_[object.group]);
-    op.buffers = {{lease.data(), layouts_[object.group].object_bytes}};
     Read& read = reads_[tag];
     read.facts = {load.name_space,         object.chunk,      object.group, group.shard, group.plan.chunk_tokens,
                   group.plan.block_tokens, group.plan.pages()};
-    read.key = op.key;
-    read.lease = std::move(lease);
+    read.key = object_key(load.namespace_hex, object.chunk, object.group, shard_texts_[object.group]);
     read.waiters.push_back({&load, chunk});
-    reading_[{object.chunk.hash, object.group}] = tag;
+    reading_[read.id()] = tag;
+    return read;
 }
+
+bool Loader::start_read(std::uint64_t tag, Read& read) {
+    auto lease = staging_->try_lease(layouts_[read.facts.group].object_bytes);
+    if (!lease) return false;
+    Op& op = ops_.emplace_back();
+    op.kind = OpKind::get;
+    op.tag = tag;
+    op.key = read.key;
+    op.buffers = {{lease->data(), layouts_[read.facts.group].object_bytes}};
+    read.lease = std::make_shared<Lease>(std::move(*lease));
+    return true;
+}
+
+// --- Reads of other ranks
+
+void Loader::take_offers(SteadyTime now) {
+    peers_->move_on(now);
+    if (awaited_ == 0) return;
+    std::vector<std::uint64_t> done;
+    for (auto& [tag, read] : reads_) {
+        if (read.awaited_until == SteadyTime{}) continue;
+        const PeerReads::Offer* offer = peers_->find(read.facts.name_space, read.id());
+        if (offer == nullptr && read.awaited_until > now && !read.waiters.empty()) continue;
+        const bool taken = read.waiters.empty() || (offer && !offer->object.empty() && take_offer(read, offer->object));
+        if (taken) {
+            done.push_back(tag);
+        } else if (start_read(tag, read)) {
+            read.awaited_until = {};
+            --awaited_;
+            for (const Waiter& waiter : read.waiters) waiter.load->progress = now;
+        } else {
+            starved_ = true;
+            continue;
+        }
+        peers_->release(read.facts.name_space, read.id());
+    }
+    for (const std::uint64_t tag : done) {
+        reading_.erase(reads_.at(tag).id());
+        reads_.erase(tag);
+        --awaited_;
+    }
+    if (!ops_.empty()) store_.submit(ops_, *queue_);
+    ops_.clear();
+    peers_->move_on(now);  // releases at once: the other rank's staging is waiting for them
+}
+
+// False if the offer is not what it must be: then this rank reads for itself.
+bool Loader::take_offer(const Read& read, std::span<const std::byte> object) {
+    const ObjectLayout& layout = layouts_[read.facts.group];
+    if (object.size() < layout.object_bytes) return false;
+    object = object.first(layout.object_bytes);
+    if (!check_header(object, read.facts, layout, slice_crcs_)) return false;
+    Read copy;  // on a device the copy is made out of this rank's own staging
+    copy.facts = read.facts;
+    if (memory_.on_device) {
+        auto lease = staging_->try_lease(layout.object_bytes);
+        if (!lease) return false;
+        copy.lease = std::make_shared<Lease>(std::move(*lease));
+        std::memcpy(copy.lease->data(), object.data(), object.size());
+        object = {copy.lease->data(), object.size()};
+        if (verify_slices(layout, object, slice_crcs_) > 0) return false;
+    }
+    progress_ = std::chrono::steady_clock::now();
+    for (const Waiter& waiter : read.waiters)
+        if (deliver(copy, object, waiter) > 0) return false;
+    for (const Waiter& waiter : read.waiters) {
+        --waiter.load->attached;
+        waiter.load->progress = progress_;
+        if (!memory_.on_device) chunk_done(*waiter.load, waiter.chunk);
+        WorkerCounters::add(counters_.peer_reads);
+    }
+    return true;
+}
+
+// What this rank will not read after all is not waited for by the others.
+void Loader::decline(const Load& load, std::size_t from_chunk) {
+    for (std::size_t i = std::max(from_chunk, load.next); i < load.job.chunks.size(); ++i) {
+        const ObjectId id{load.job.chunks[i].chunk.hash, load.job.chunks[i].group};
+        if (shares(id) && !peers_->read_elsewhere(id)) peers_->offer(load.name_space, id, nullptr, SteadyTime::max());
+    }
+}
+
+// --- The store's answers
 
 void Loader::take(const Completion& completion) {
     if (const auto removal = removals_.find(completion.tag); removal != removals_.end()) {
@@ -212,8 +311,12 @@ void Loader::finish_read(Read read, const Outcome& outcome) {
         why = fmt::format("it has {} bytes, expected {}", outcome.stat.size_bytes, layout.object_bytes);
     } else if (outcome.status == Status::ok && outcome.bytes == layout.object_bytes) {
         WorkerCounters::add(counters_.bytes_read, outcome.bytes);
-        const auto checked = check_header({read.lease.data(), layout.object_bytes}, read.facts, layout, slice_crcs_);
-        if (checked) return deliver(read, outcome);
+        const auto checked = check_header(read.bytes(), read.facts, layout, slice_crcs_);
+        if (checked) {
+            if (shares(read.id()))
+                peers_->offer(read.facts.name_space, read.id(), read.lease, progress_ + settings_.stall);
+            return deliver_all(read, outcome);
+        }
         reason = LoadFailure::mismatch;
         why = checked.error().message;
     } else if (outcome.status == Status::miss) {
@@ -222,6 +325,7 @@ void Loader::finish_read(Read read, const Outcome& outcome) {
     } else if (outcome.status == Status::busy) {
         reason = LoadFailure::store_busy;
     }
+    if (shares(read.id())) peers_->offer(read.facts.name_space, read.id(), nullptr, SteadyTime::max());
     std::vector<Load*> loads;
     for (const Waiter& waiter : read.waiters) {
         chunk_failed(*waiter.load, waiter.chunk, reason, fmt::format("'{}': {}", read.key, why));
@@ -230,20 +334,13 @@ void Loader::finish_read(Read read, const Outcome& outcome) {
     if (reason == LoadFailure::mismatch) remove_broken(read, outcome.stat.etag, std::move(loads));
 }
 
-void Loader::deliver(Read& read, const Outcome& outcome) {
+void Loader::deliver_all(const Read& read, const Outcome& outcome) {
     const ObjectLayout& layout = layouts_[read.facts.group];
-    const std::span<const std::byte> object(read.lease.data(), layout.object_bytes);
-    std::uint32_t mismatches = memory_.on_device ? verify_slices(layout, object, slice_crcs_) : 0;
     std::vector<Load*> broken;
-    const auto shared = memory_.on_device ? std::make_shared<Lease>(std::move(read.lease)) : nullptr;
     for (const Waiter& waiter : read.waiters) {
-        const std::vector<std::int32_t>& blocks = waiter.load->job.chunks[waiter.chunk].blocks;
-        if (!memory_.on_device)
-            mismatches = scatter_and_verify(memory_.groups[read.facts.group], blocks, object, slice_crcs_);
-        WorkerCounters::add(counters_.verified_slices, layout.slice_count - mismatches);
-        WorkerCounters::add(counters_.mismatched_slices, mismatches);
+        const std::uint32_t mismatches = deliver(read, read.bytes().first(layout.object_bytes), waiter);
         if (mismatches == 0) {
-            memory_.on_device ? copy_to_device(waiter, shared) : chunk_done(*waiter.load, waiter.chunk);
+            if (!memory_.on_device) chunk_done(*waiter.load, waiter.chunk);
             continue;
         }
         broken.push_back(waiter.load);
@@ -252,6 +349,18 @@ void Loader::deliver(Read& read, const Outcome& outcome) {
             fmt::format("'{}': {} of {} slices do not have their checksum", read.key, mismatches, layout.slice_count));
     }
     if (!broken.empty()) remove_broken(read, outcome.stat.etag, std::move(broken));
+}
+
+std::uint32_t Loader::deliver(const Read& read, std::span<const std::byte> object, const Waiter& waiter) {
+    const ObjectLayout& layout = layouts_[read.facts.group];
+    const std::vector<std::int32_t>& blocks = waiter.load->job.chunks[waiter.chunk].blocks;
+    const std::uint32_t mismatches =
+        memory_.on_device ? verify_slices(layout, object, slice_crcs_)
+                          : scatter_and_verify(memory_.groups[read.facts.group], blocks, object, slice_crcs_);
+    WorkerCounters::add(counters_.verified_slices, layout.slice_count - mismatches);
+    WorkerCounters::add(counters_.mismatched_slices, mismatches);
+    if (memory_.on_device && mismatches == 0) copy_to_device(waiter, read.lease);
+    return mismatches;
 }
 
 void Loader::copy_to_device(const Waiter& waiter, const std::shared_ptr<Lease>& lease) {
@@ -308,6 +417,7 @@ void Loader::chunk_failed(Load& load, std::size_t chunk, LoadFailure reason, con
     if (chunk >= load.end) return;  // given up already
     load.failure = reason;
     load.failed_chunk = chunk;
+    if (peers_) decline(load, load.job.whole ? 0 : chunk);
     log(reason == LoadFailure::absent ? LogLevel::info : LogLevel::warning, "load",
         fmt::format("request {}: chunk {} of {} will be recomputed: {}", load.job.request, chunk + 1,
                     load.job.chunks.size(), why));
@@ -324,8 +434,9 @@ void Loader::detach(Load& load, std::size_t from_chunk, bool stalled) {
             read.waiters, [&](const Waiter& waiter) { return waiter.load == &load && waiter.chunk >= from_chunk; });
         load.attached -= gone;
         // A read that is merely not wanted any more ends soon, and may be shared until then.
-        if (!stalled || gone == 0 || !read.waiters.empty()) continue;
-        read.quarantine = staging_->quarantine(std::move(read.lease));
+        if (!stalled || gone == 0 || !read.waiters.empty() || !read.lease) continue;
+        if (shares(read.id())) peers_->offer(read.facts.name_space, read.id(), nullptr, SteadyTime::max());
+        read.quarantine = staging_->quarantine(std::move(*read.lease));
         reading_.erase({read.facts.chunk.hash, read.facts.group});
     }
 }
@@ -406,8 +517,10 @@ void Loader::report_finished() {
 }
 
 int Loader::poll_timeout_ms(SteadyTime now) const {
-    if (loads_.empty()) return -1;
-    SteadyTime next = SteadyTime::max();
+    SteadyTime next = peers_ ? peers_->next_deadline() : SteadyTime::max();
+    if (awaited_ > 0)
+        for (const auto& [tag, read] : reads_)
+            if (read.awaited_until != SteadyTime{}) next = std::min(next, read.awaited_until);
     for (const Load& load : loads_)
         if (!waits_for_copies(load)) next = std::min(next, stall_time(load));
     if (next == SteadyTime::max()) return -1;

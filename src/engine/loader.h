@@ -23,6 +23,7 @@
 #include "engine/counters.h"
 #include "engine/options.h"
 #include "engine/pages.h"
+#include "engine/peer_reads.h"
 #include "engine/step.h"
 #include "kvern/memory.h"
 #include "kvern/store.h"
@@ -48,6 +49,8 @@ class Loader {
            const Settings& settings);
     ~Loader();
 
+    // Shares the reads of these groups with other ranks. Before the first submit(), at most once.
+    void share(std::unique_ptr<PeerReads> peers, std::vector<bool> groups);
     void submit(std::vector<LoadJob> jobs, const Digest& name_space);
     // What has ended since the last call. One relaxed load when there is nothing.
     FinishedLoads take_finished();
@@ -85,19 +88,34 @@ class Loader {
     struct Read {
         ObjectFacts facts;
         std::string key;
-        Lease lease;
+        std::shared_ptr<Lease> lease;  // none while another rank reads
         std::vector<Waiter> waiters;
         std::uint64_t quarantine = 0;  // not 0: it stalled, and its lease is held back until the answer comes
+        std::chrono::steady_clock::time_point awaited_until{};  // of another rank's read
+
+        ObjectId id() const { return {facts.chunk.hash, facts.group}; }
+        std::span<const std::byte> bytes() const { return {lease->data(), lease->size_bytes()}; }
     };
 
     void run();
     void accept();
     void start_reads();
-    void start_read(Load& load, std::size_t chunk, Lease lease);
+    Read& add_read(Load& load, std::size_t chunk);
+    // True if the read was started; else there is no staging.
+    bool start_read(std::uint64_t tag, Read& read);
     void take(const Completion& completion);
     void finish_read(Read read, const Outcome& outcome);
-    // Verifies and copies: in one pass on the host, one after the other on a device.
-    void deliver(Read& read, const Outcome& outcome);
+    // Verifies and copies for one load: in one pass on the host, one after the other on a device. Returns the number
+    // of slices that do not have their checksum.
+    std::uint32_t deliver(const Read& read, std::span<const std::byte> object, const Waiter& waiter);
+    void deliver_all(const Read& read, const Outcome& outcome);
+    // Other ranks' reads: takes their offers, or reads itself where one was declined or did not come.
+    bool shares(const ObjectId& id) const {
+        return peers_ && id.group < shared_groups_.size() && shared_groups_[id.group];
+    }
+    void take_offers(std::chrono::steady_clock::time_point now);
+    bool take_offer(const Read& read, std::span<const std::byte> object);
+    void decline(const Load& load, std::size_t from_chunk);
     void copy_to_device(const Waiter& waiter, const std::shared_ptr<Lease>& lease);
     void take_copied();
     void chunk_done(Load& load, std::size_t chunk);
@@ -127,12 +145,16 @@ class Loader {
     FinishedLoads finished_;
     std::vector<DeviceCopy> copies_;
     std::vector<std::uint64_t> copied_;
+    std::unique_ptr<PeerReads> arriving_peers_;
     bool stopping_ = false;
     std::atomic<bool> news_{false}, copies_waiting_{false};
 
     // The loader thread's own.
     std::list<Load> loads_;
+    std::unique_ptr<PeerReads> peers_;
+    std::vector<bool> shared_groups_;
     std::unordered_map<std::uint64_t, Read> reads_;                        // by tag
+    std::size_t awaited_ = 0;                                              // reads of other ranks
     std::unordered_map<ObjectId, std::uint64_t, ObjectIdHasher> reading_;  // reads that can be shared, to their tags
     struct Copy {
         Waiter waiter;

@@ -87,6 +87,21 @@ std::string WorkerHalf::read_nonce(std::string_view engine_id) {
     return {reinterpret_cast<const char*>(lease->data()), outcome.bytes};
 }
 
+void WorkerHalf::share_reads(std::string_view engine_id) {
+    const auto& groups = memory_.groups;
+    const auto first =
+        std::find_if(groups.begin(), groups.end(), [](const GroupMemory& group) { return group.replicas > 1; });
+    if (first == groups.end()) return;
+    std::vector<bool> shared;
+    for (const GroupMemory& group : groups)
+        shared.push_back(group.replicas == first->replicas && group.replica == first->replica);
+    auto peers = PeerReads::open(fmt::format("{} {}", engine_id, first->shard.text()), first->replica, first->replicas,
+                                 staging_);
+    if (!peers)
+        return log(LogLevel::warning, "load", fmt::format("each rank reads for itself: {}", peers.error().message));
+    loader_->share(std::move(*peers), std::move(shared));
+}
+
 Result<void> WorkerHalf::begin_step(std::string_view metadata) {
     if (metadata.empty() || closed_) return {};
     auto step = Step::decode(metadata);

@@ -30,6 +30,9 @@ class WorkerHalf {
     // start.
     std::string read_nonce(std::string_view engine_id);
 
+    // Shares reads with the ranks of this engine and host that hold the same bytes. Before the first step.
+    void share_reads(std::string_view engine_id);
+
     // First of a step: drops what is owed to requests whose blocks are gone, starts loads, takes store jobs over. A
     // step that was begun already (same sequence) does nothing. An error is a bug of Kvern; nothing was started then.
     Result<void> begin_step(std::string_view metadata);
