@@ -70,7 +70,9 @@ inline constexpr std::size_t staging_mib_default = 1024;
 inline constexpr std::uint32_t lookup_wait_us_default = 500;
 inline constexpr std::uint32_t lookup_deadline_ms_default = 50;
 inline constexpr std::uint32_t load_stall_ms_default = 2000;
-inline constexpr unsigned load_attempts_max = 3;  // failed loads of one request; then it is computed
+inline constexpr unsigned min_free_percent_default = 5;  // of the store; below it stores stop
+inline constexpr milliseconds space_interval{1000};      // how often a worker that stores asks for the space
+inline constexpr unsigned load_attempts_max = 3;         // failed loads of one request; then it is computed
 inline constexpr std::size_t gpu_staging_mib_default = 256;
 inline constexpr std::size_t lookup_first_chunks = 64;     // asked alone first: most misses end here
 inline constexpr double store_staging_fraction_max = 0.5;  // stores may hold this part of staging, loads the rest

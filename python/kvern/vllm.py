@@ -60,16 +60,18 @@ class KvernHandshake(KVConnectorHandshakeMetadata):
 
 @dataclass
 class KvernWorkerMetadata(KVConnectorWorkerMetadata):
-    """What failed: blocks that were not loaded, and requests whose loads failed because of the store. Sent only when there is
-    something to say."""
+    """What failed: blocks that were not loaded, and requests whose loads failed because of the store; and whether chunks are on
+    their way out of a device. Sent only when there is something to say."""
 
     bad_blocks: set[int] = field(default_factory=set)
     troubled: set[str] = field(default_factory=set)
+    copying: bool = False
 
     def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
         assert isinstance(other, KvernWorkerMetadata)
         self.bad_blocks |= other.bad_blocks
         self.troubled |= other.troubled
+        self.copying |= other.copying
         return self
 
 
@@ -130,6 +132,7 @@ class SchedulerSide:
         self.requests: dict[str, Known] = {}
         self.unsupported = ""
         self.configured = False
+        self.copying = False  # some worker's chunks are on their way out of its device
         self.core = _core.Scheduler(options)
         self.reporter = Reporter(self.core.counters, _claim_cpu_report())
         self.adapters = facts.Adapters(time.time())
@@ -242,6 +245,7 @@ class SchedulerSide:
     @guarded(lambda: None)
     def update_connector_output(self, output: Any) -> None:
         told = output.kv_connector_worker_meta
+        self.copying = isinstance(told, KvernWorkerMetadata) and told.copying
         if isinstance(told, KvernWorkerMetadata):
             self.core.bad_blocks(told.bad_blocks)
             for request_id in told.troubled:
@@ -399,7 +403,8 @@ class WorkerSide:
 
     def tell_scheduler(self) -> KvernWorkerMetadata | None:
         told = self.failed.told
-        if not told.bad_blocks and not told.troubled:
+        told.copying = self.device is not None and bool(self.device.going_out)
+        if not told.bad_blocks and not told.troubled and not told.copying:
             return None
         self.failed.told = KvernWorkerMetadata()
         return told
@@ -508,6 +513,10 @@ class KvernConnector(KVConnectorBase_V1, SupportsHMA):
 
     def set_xfer_handshake_metadata_pp_aware(self, metadata: dict[tuple[int, int], Any]) -> None:
         self.scheduler.configure(metadata)
+
+    def has_pending_push_work(self) -> bool:
+        # An engine with nothing to do would not ask whether its last chunks have left the device.
+        return self.scheduler.copying
 
     def reset_cache(self) -> bool | None:
         return self.scheduler.reset_cache()

@@ -37,10 +37,11 @@ enum class Drop : std::uint8_t {
     store_busy,   // the store said: not now
     store_error,  // the store failed
     breaker,      // the store failed several times in a row and is left alone for a while
+    full,         // less than min_free_percent of the store is free
     count
 };
 inline constexpr std::array<std::string_view, static_cast<std::size_t>(Drop::count)> drop_names = {
-    "staging", "prefix", "store_busy", "store_error", "breaker"};
+    "staging", "prefix", "store_busy", "store_error", "breaker", "full"};
 
 // Why a load ended early.
 enum class LoadFailure : std::uint8_t {

@@ -208,6 +208,7 @@ bool Loader::start_read(std::uint64_t tag, Read& read) {
     op.tag = tag;
     op.key = read.key;
     op.buffers = {{lease->data(), layouts_[read.facts.group].object_bytes}};
+    op.mark_used = settings_.may_write;
     read.lease = std::make_shared<Lease>(std::move(*lease));
     return true;
 }
@@ -443,7 +444,7 @@ void Loader::detach(Load& load, std::size_t from_chunk, bool stalled) {
 
 // The report of these loads waits for the removal: the recomputation is stored only where the key is absent.
 void Loader::remove_broken(const Read& read, const std::string& etag, std::vector<Load*> loads) {
-    if (!settings_.remove_broken || etag.empty()) return;
+    if (!settings_.may_write || etag.empty()) return;
     Op& op = ops_.emplace_back();
     op.kind = OpKind::remove;
     op.tag = next_tag_++;

@@ -42,7 +42,7 @@ class Loader {
   public:
     struct Settings {
         std::chrono::milliseconds stall{limits::load_stall_ms_default};
-        bool remove_broken = true;  // an object that fails verification is removed, if it is still the same version
+        bool may_write = true;  // broken objects are removed, if they are still the same version, and uses are marked
     };
     // All references must outlive this.
     Loader(Store& store, std::shared_ptr<Region> staging, const WorkerMemory& memory, WorkerCounters& counters,

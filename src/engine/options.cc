@@ -14,19 +14,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::string_view, 13> names = {"store",
-                                                    "staging_mib",
-                                                    "gpu_staging_mib",
-                                                    "chunk_tokens",
-                                                    "lookup_wait_us",
-                                                    "lookup_deadline_ms",
-                                                    "load_stall_ms",
-                                                    "min_tokens",
-                                                    "model_id",
-                                                    "tenant",
-                                                    "on_reset",
-                                                    "mode",
-                                                    "allow_fail_policy"};
+constexpr std::array<std::string_view, 14> names = {
+    "store",         "staging_mib",      "gpu_staging_mib",  "chunk_tokens", "lookup_wait_us", "lookup_deadline_ms",
+    "load_stall_ms", "min_tokens",       "min_free_percent", "model_id",     "tenant",         "on_reset",
+    "mode",          "allow_fail_policy"};
 
 // Reads known options out of the object; the first thing that is wrong stays as the error.
 class Reader {
@@ -103,6 +94,7 @@ Result<Options> Options::parse(std::string_view text) {
     reader.number("lookup_deadline_ms", options.lookup_deadline_ms, 1, 60 * 1000);
     reader.number("load_stall_ms", options.load_stall_ms, 1, 600 * 1000);
     reader.number("min_tokens", options.min_tokens, 0, 1 << 30);
+    reader.number("min_free_percent", options.min_free_percent, 0, 99);
     reader.text("model_id", options.model_id);
     reader.text("tenant", options.tenant);
     options.epoch_on_reset = reader.word("on_reset", std::array<std::string_view, 2>{"epoch", "keep"}, 0) == 0;

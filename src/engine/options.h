@@ -24,6 +24,7 @@ struct Options {
     std::uint32_t lookup_deadline_ms = limits::lookup_deadline_ms_default;  // then the prefix proven so far is taken
     std::uint32_t load_stall_ms = limits::load_stall_ms_default;            // a load with no progress for so long ends
     std::uint32_t min_tokens = 0;                                           // shortest hit worth loading; 0: one chunk
+    std::uint32_t min_free_percent = limits::min_free_percent_default;      // of the store; below it nothing is stored
     std::string model_id;        // takes the place of the digest of the weights
     std::string tenant;          // objects of different tenants are never shared
     bool epoch_on_reset = true;  // on_reset: epoch (default) or keep

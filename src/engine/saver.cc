@@ -19,6 +19,7 @@ Saver::Saver(Store& store, Region& staging, const WorkerMemory& memory, WorkerCo
       bytes_max_(
           static_cast<std::size_t>(static_cast<double>(staging.size_bytes()) * limits::store_staging_fraction_max)),
       counters_(counters),
+      clock_(clock),
       breaker_(clock) {
     for (const GroupMemory& group : memory.groups) {
         layouts_.push_back(group.object_layout());
@@ -48,6 +49,7 @@ void Saver::end(std::span<const std::uint64_t> incarnations) {
 }
 
 void Saver::offer(std::vector<StoreJob> jobs) {
+    if (!jobs.empty()) ask_space();
     for (StoreJob& job : jobs) {
         if (job.object.group < memory_.groups.size()) {
             const GroupMemory& group = memory_.groups[job.object.group];
@@ -56,6 +58,32 @@ void Saver::offer(std::vector<StoreJob> jobs) {
         live_.insert(job.incarnation);
         owed_.push_back(std::move(job));
     }
+}
+
+void Saver::ask_space() {
+    if (settings_.min_free_percent == 0 || space_tag_ != 0) return;
+    const TimePoint now = clock_.now();
+    if (space_asked_ && now - *space_asked_ < limits::space_interval) return;
+    space_asked_ = now;
+    Op op;
+    op.kind = OpKind::space;
+    op.tag = space_tag_ = next_tag_++;
+    store_.submit({&op, 1}, queue_);
+}
+
+void Saver::take_space(const Outcome& outcome) {
+    space_tag_ = 0;
+    if (outcome.status != Status::ok || outcome.space.capacity_bytes == 0) return;
+    const double free =
+        100.0 * static_cast<double>(outcome.space.free_bytes) / static_cast<double>(outcome.space.capacity_bytes);
+    const bool full = free < settings_.min_free_percent;
+    if (full != std::exchange(full_, full))
+        log(full ? LogLevel::warning : LogLevel::info, "store",
+            full
+                ? fmt::format("only {:.1f} % of the store is free (min_free_percent {}): nothing is stored until there "
+                              "is more; loads go on. See `kvern gc`",
+                              free, settings_.min_free_percent)
+                : fmt::format("{:.1f} % of the store is free: storing again", free));
 }
 
 void Saver::save() {
@@ -87,6 +115,10 @@ Saver::Attempt Saver::attempt(const StoreJob& job) {
         log(LogLevel::error, "store",
             fmt::format("a chunk names blocks beyond the {} that exist; not stored", memory_.num_blocks));
         drop({&job.incarnation, 1}, group, Drop::store_error);
+        return Attempt::skipped;
+    }
+    if (full_) {
+        drop({&job.incarnation, 1}, group, Drop::full);
         return Attempt::skipped;
     }
     const ObjectLayout& layout = layouts_[group];
@@ -151,12 +183,13 @@ void Saver::drop(std::span<const std::uint64_t> incarnations, std::uint32_t grou
 }
 
 std::size_t Saver::settle() {
-    if (!puts_.empty())
+    if (!puts_.empty() || space_tag_ != 0)
         for (const Completion& completion : queue_.drain()) take(completion);
     return puts_.size();
 }
 
 void Saver::take(const Completion& completion) {
+    if (completion.tag == space_tag_) return take_space(completion.outcome);
     const auto found = puts_.find(completion.tag);
     if (found == puts_.end()) return;
     const Put& put = found->second;

@@ -10,6 +10,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -29,6 +30,7 @@ class Saver {
   public:
     struct Settings {
         std::size_t device_copies_max = 0;  // on a device: so many copies may be under way
+        unsigned min_free_percent = 0;      // of the store; below it chunks are dropped
     };
     // All references must outlive this.
     Saver(Store& store, Region& staging, const WorkerMemory& memory, WorkerCounters& counters, const Settings& settings,
@@ -61,6 +63,9 @@ class Saver {
     // Writes the header over slices that are in place, and puts the object.
     void seal(std::uint64_t tag, Put& put);
     void submit();
+    // Asks for the store's space now and then; the answer counts when it comes.
+    void ask_space();
+    void take_space(const Outcome& outcome);
     // Counts a chunk that won't be stored, and leaves out what could only be reached through it.
     void drop(std::span<const std::uint64_t> incarnations, std::uint32_t group, Drop reason);
     void take(const Completion& completion);
@@ -74,6 +79,7 @@ class Saver {
     std::vector<std::string> shard_texts_;
     const std::size_t bytes_max_;  // of staging that puts may hold
     WorkerCounters& counters_;
+    const Clock& clock_;
     Breaker breaker_;
     Digest name_space_{};
     std::uint64_t epoch_ = 0;
@@ -84,6 +90,9 @@ class Saver {
     std::unordered_map<ObjectId, std::uint64_t, ObjectIdHasher> in_flight_;  // to the tags of their puts
     std::size_t bytes_held_ = 0, copying_ = 0;
     std::vector<DeviceCopy> copies_;
+    bool full_ = false;
+    std::uint64_t space_tag_ = 0;  // of the question under way
+    std::optional<TimePoint> space_asked_;
     std::uint64_t next_tag_ = 1;
     std::vector<Op> ops_;                    // reused between steps
     std::vector<std::uint32_t> slice_crcs_;  // reused between chunks

@@ -64,10 +64,11 @@ WorkerHalf::WorkerHalf(const Options& options, WorkerMemory memory, std::unique_
     : options_(options), memory_(std::move(memory)), staging_(std::move(staging)), store_(std::move(store)) {
     Saver::Settings saving;
     saving.device_copies_max = device_copies_max();
+    saving.min_free_percent = options.min_free_percent;
     saver_ = std::make_unique<Saver>(*store_, *staging_, memory_, counters_, saving, clock);
     Loader::Settings settings;
     settings.stall = std::chrono::milliseconds(options.load_stall_ms);
-    settings.remove_broken = options.mode != Mode::read_only;
+    settings.may_write = options.mode != Mode::read_only;
     loader_ = std::make_unique<Loader>(*store_, staging_, memory_, counters_, settings);
 }
 

@@ -20,13 +20,13 @@ inline constexpr std::chrono::milliseconds short_stall{60}, no_stall{600 * 1000}
 class LoadFixture {
   public:
     explicit LoadFixture(std::size_t staging_objects = 16, std::chrono::milliseconds stall = no_stall,
-                         bool remove_broken = true) {
+                         bool may_write = true) {
         RegionOptions options;
         options.size_bytes = staging_objects * object_bytes();
         staging = Region::create(options).value();
         Loader::Settings settings;
         settings.stall = stall;
-        settings.remove_broken = remove_broken;
+        settings.may_write = may_write;
         loader = std::make_unique<Loader>(store, staging, kv.worker(), counters, settings);
     }
     ~LoadFixture() { end(); }

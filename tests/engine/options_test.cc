@@ -29,6 +29,8 @@ TEST(Options, Defaults) {
     const Options options = parsed(R"({"store": "file:///mnt/kv"})");
     EXPECT_EQ(options.store, "file:///mnt/kv");
     EXPECT_EQ(options.staging_mib, 1024U);
+    EXPECT_EQ(options.gpu_staging_mib, 256U);
+    EXPECT_EQ(options.min_free_percent, 5U);
     EXPECT_EQ(options.chunk_tokens, 0U);
     EXPECT_EQ(options.lookup_wait_us, 500U);
     EXPECT_EQ(options.lookup_deadline_ms, 50U);
@@ -43,7 +45,7 @@ TEST(Options, Defaults) {
 
 TEST(Options, EachOneIsRead) {
     const Options options = parsed(R"({"store": "mem:", "staging_mib": 7, "chunk_tokens": 512, "lookup_wait_us": 0,
-        "lookup_deadline_ms": 9, "load_stall_ms": 11, "min_tokens": 13, "model_id": "m", "tenant": "t",
+        "lookup_deadline_ms": 9, "load_stall_ms": 11, "min_tokens": 13, "gpu_staging_mib": 15, "min_free_percent": 17, "model_id": "m", "tenant": "t",
         "on_reset": "keep", "mode": "write_only", "allow_fail_policy": true})");
     EXPECT_EQ(options.staging_mib, 7U);
     EXPECT_EQ(options.chunk_tokens, 512U);
@@ -51,6 +53,8 @@ TEST(Options, EachOneIsRead) {
     EXPECT_EQ(options.lookup_deadline_ms, 9U);
     EXPECT_EQ(options.load_stall_ms, 11U);
     EXPECT_EQ(options.min_tokens, 13U);
+    EXPECT_EQ(options.gpu_staging_mib, 15U);
+    EXPECT_EQ(options.min_free_percent, 17U);
     EXPECT_EQ(options.model_id, "m");
     EXPECT_EQ(options.tenant, "t");
     EXPECT_FALSE(options.epoch_on_reset);
@@ -66,7 +70,8 @@ TEST(Options, WrongTypesAndRangesAreNamed) {
         const char* name;
         std::uint64_t min, max;
     } numbers[] = {{"staging_mib", 1, 1 << 24},      {"chunk_tokens", 1, 1 << 20}, {"lookup_wait_us", 0, 1000000},
-                   {"lookup_deadline_ms", 1, 60000}, {"load_stall_ms", 1, 600000}, {"min_tokens", 0, 1 << 30}};
+                   {"lookup_deadline_ms", 1, 60000}, {"load_stall_ms", 1, 600000}, {"min_tokens", 0, 1 << 30},
+                   {"gpu_staging_mib", 1, 1 << 20},  {"min_free_percent", 0, 99}};
     for (const auto& [name, min, max] : numbers) {
         EXPECT_EQ(error_with(name, min), "accepted");
         EXPECT_EQ(error_with(name, max), "accepted");

@@ -346,6 +346,79 @@ TEST(Saver, RanksThatHoldAlikeShareTheWork) {
     EXPECT_EQ(all, wanted) << "each chunk by one rank";
 }
 
+// --- A store that is nearly full
+
+struct SpaceFixture : Fixture {
+    SpaceFixture() {
+        Saver::Settings settings;
+        settings.min_free_percent = 5;
+        saver = std::make_unique<Saver>(store, *staging, kv.worker(), counters, settings, clock);
+        saver->set_namespace(name_space);
+        store.script([this](const Op& op) -> std::optional<Outcome> {
+            if (op.kind != OpKind::space) return {};
+            Outcome outcome;
+            outcome.status = status;
+            outcome.space.capacity_bytes = capacity_bytes;
+            outcome.space.free_bytes = free_bytes;
+            return outcome;
+        });
+    }
+    void step(std::size_t number) {
+        offer({number}, 100 + number);
+        saver->save();
+        saver->settle();
+    }
+    Status status = Status::ok;
+    std::uint64_t capacity_bytes = 1000, free_bytes = 50;
+};
+
+TEST(SaverSpace, BelowTheLimitNothingIsStoredAndAboveItAgain) {
+    SpaceFixture f;
+    f.step(0);
+    f.free_bytes = 49;
+    f.clock.advance(limits::space_interval);
+    f.step(1);
+    EXPECT_EQ(f.puts(), f.keys({0}));
+    EXPECT_EQ(f.dropped(Drop::full), 1U);
+    f.free_bytes = 50;
+    f.clock.advance(limits::space_interval);
+    f.step(2);
+    EXPECT_EQ(f.puts(), f.keys({0, 2}));
+    EXPECT_EQ(f.staging->stats().leased_bytes, 0U);
+}
+
+TEST(SaverSpace, IsAskedForOnceAnIntervalAndOnlyByThoseWhoStore) {
+    SpaceFixture f;
+    for (int i = 0; i < 10; ++i) f.saver->save();
+    EXPECT_EQ(f.store.count(OpKind::space), 0U);
+    for (std::size_t i = 0; i < 10; ++i) f.step(i);
+    EXPECT_EQ(f.store.count(OpKind::space), 1U);
+}
+
+TEST(SaverSpace, NobodyWaitsForTheAnswer) {
+    SpaceFixture f;
+    f.store.hold([](const Op& op) { return op.kind == OpKind::space; });
+    f.step(0);
+    f.clock.advance(std::chrono::minutes(1));
+    f.step(1);
+    EXPECT_EQ(f.puts(), f.keys({0, 1}));
+    EXPECT_EQ(f.store.count(OpKind::space), 1U) << "a hung store is not asked again";
+    f.free_bytes = 0;
+    f.store.release();
+    f.step(2);
+    EXPECT_EQ(f.puts(), f.keys({0, 1}));
+}
+
+TEST(SaverSpace, AStoreThatDoesNotKnowIsNotFull) {
+    SpaceFixture f;
+    f.capacity_bytes = f.free_bytes = 0;
+    f.step(0);
+    f.status = Status::failed;
+    f.clock.advance(limits::space_interval);
+    f.step(1);
+    EXPECT_EQ(f.puts(), f.keys({0, 1}));
+}
+
 // --- Memory of a device: the copies are somebody else's work
 
 struct DeviceFixture : Fixture {

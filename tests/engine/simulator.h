@@ -29,6 +29,7 @@ class Simulator {
         Options options;
         options.store = "file://" + folder_.path();
         options.staging_mib = 1;
+        options.min_free_percent = 0;  // the disk of a test may be nearly full
         options.lookup_wait_us = chance(50) ? 0 : 500;
         const unsigned ranks_on_host = chance(50) ? 1 : 40;  // 40: staging has room for two chunks only
         half_ = take(SchedulerHalf::create(options, clock_));

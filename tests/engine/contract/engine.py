@@ -49,8 +49,8 @@ class Engine:
                  on_device: bool = False, known: Known | None = None):
         self.setting, self.seen, self.on_device = setting, seen, on_device
         self.known = known or Known(setting)
-        options = {"store": store, "chunk_tokens": 16, "staging_mib": 1, "model_id": "contract", "load_stall_ms": 500, "gpu_staging_mib": 1,
-                   **(options or {})}
+        options = {"store": store, "chunk_tokens": 16, "staging_mib": 1, "min_free_percent": 0, "model_id": "contract",
+                   "load_stall_ms": 500, "gpu_staging_mib": 1, **(options or {})}
         self.config = config = engine_config(setting, prefix_caching, module, options, blocks)
         if tight_staging:  # the smallest that is allowed: two chunks a rank
             config.parallel_config.data_parallel_size_local = 24 // len(setting.ranks)
