@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "bench")]
 
-from make_model import PRESETS, write_model  # noqa: E402
+from models.llama import PRESETS, write_model  # noqa: E402
 from serving import PYTHON, ServingError, end_on_sigterm, engine_env, facts  # noqa: E402
 
 FOLDER = ROOT / "build" / "bench"

@@ -17,7 +17,7 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from make_model import PRESETS, write_model
+from models.llama import PRESETS, write_model
 from serving import (ROOT, Answer, Server, ServingError, difference, end_on_sigterm, facts, kvern_transfer,
                      naive_transfer, prompt_ids, wait_until_written)
 

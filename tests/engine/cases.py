@@ -156,10 +156,14 @@ def full_store(model: str, store: str) -> list[tuple[Reply, Reply]]:
 
 
 def crowd(model: str, store: str, prompts: list[list[int]], output_tokens: int, settings: dict):
-    """All prompts at once, twice, with the memory wiped between; returns both rounds and the count of preemptions."""
+    return crowd_in(Engine(model, transfer(store), **settings), prompts, output_tokens)
+
+
+def crowd_in(engine: Engine, prompts: list[list[int]], output_tokens: int):
+    """All prompts at once, twice, with the memory wiped between; returns both rounds, the count of preemptions, and how
+    many blocks are still held."""
     from prometheus_client import REGISTRY
 
-    engine = Engine(model, transfer(store), **settings)
     free = engine.free_blocks()
     first = engine.ask_all(prompts, output_tokens)
     time.sleep(1.0)  # the stores
@@ -173,11 +177,13 @@ def crowd(model: str, store: str, prompts: list[list[int]], output_tokens: int, 
 
 
 def aborts(model: str, store: str, tokens: int = 3000):
+    return aborts_in(Engine(model, transfer(store), max_num_batched_tokens=1024), prompt(tokens, 7))
+
+
+def aborts_in(engine: Engine, ids: list[int]):
     """Requests that are given up while they load, after every small number of steps; nothing may be left of them."""
-    engine = Engine(model, transfer(store), max_num_batched_tokens=1024)
-    ids = prompt(tokens, 7)
     cold = engine.ask(ids)
-    wait_for_objects(Path(store), tokens // CHUNK)
+    time.sleep(1.0)  # the stores
     free = engine.free_blocks()
     engine.wipe()
     for steps in range(8):

@@ -16,7 +16,7 @@ ROOT = HERE.parents[1]
 sys.path[:0] = [str(ROOT / "tools"), str(HERE)]
 
 from engine_host import read_message, write_message  # noqa: E402
-from make_model import PRESETS, write_model  # noqa: E402
+from models.llama import PRESETS, write_model  # noqa: E402
 from serving import PYTHON, engine_env  # noqa: E402
 
 HOST_START_TIMEOUT_S = 180
@@ -25,6 +25,20 @@ LOG_TAIL_LINES = 30
 LOG_LINE_CHARACTERS = 240
 NAIVE = os.environ.get("KVERN_TEST_CONNECTOR") == "naive"
 kvern_only = pytest.mark.skipif(NAIVE, reason="the naive connector does not promise this")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="also the tests that are marked slow")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: runs in `./run test kinds` only")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--slow"):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("slow")])
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
 
 
 class Host:

@@ -98,8 +98,11 @@ def main() -> None:
     os.dup2(2, 1)  # whatever a library prints must not mix with the replies
     import vllm  # noqa: F401
     from vllm import LLM  # noqa: F401  (loads the parts that `import vllm` leaves for later)
+    from vllm.model_executor.models import registry
     from vllm.v1.engine import core, llm_engine  # noqa: F401
 
+    # vLLM looks at an architecture for the first time in a process of its own, which imports vLLM once more.
+    registry._run_in_subprocess = lambda look: look()
     write_message(replies, {"value": "ready"})
     while True:
         try:

@@ -2,11 +2,13 @@
 """A real vLLM in this process for one test case; imported by the children of engine_host.py only."""
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
 import zlib
 from pathlib import Path
+from typing import Any
 
 import torch
 from vllm import LLM, SamplingParams
@@ -42,6 +44,8 @@ class Engine:
                     **settings}
         if kv_transfer:
             settings["kv_transfer_config"] = kv_transfer
+        self.messages: list[str] = []
+        _keep_messages(self.messages)
         self.llm = LLM(model=str(model), enforce_eager=True, **settings)
         self.core = self.llm.llm_engine.engine_core.engine_core
         self.finished_blocks: dict[str, list[int]] = {}
@@ -60,6 +64,17 @@ class Engine:
 
     def ask(self, ids: list[int], output_tokens: int = 8) -> Reply:
         return self.ask_all([ids], output_tokens)[0]
+
+    def compute(self, ids: list[int], output_tokens: int = 8) -> Reply:
+        """The answer without looking into any cache; what it computes is stored all the same."""
+        params = self.params(output_tokens)
+        params.skip_reading_prefix_cache = True
+        return to_reply(self.llm.generate([{"prompt_token_ids": ids}], params, use_tqdm=False)[0])
+
+    def ask_as(self, ids: list[int], salt: str = "", adapter: Any = None) -> Reply:
+        """In the namespace of a salt, and with a LoRARequest."""
+        prompt = {"prompt_token_ids": ids, **({"cache_salt": salt} if salt else {})}
+        return to_reply(self.llm.generate([prompt], self.params(8), lora_request=adapter, use_tqdm=False)[0])
 
     def add(self, request_id: str, ids: list[int], output_tokens: int = 8) -> None:
         """Queues a request; `step` runs it."""
@@ -88,9 +103,9 @@ class Engine:
         return self.core.model_executor.driver_worker.worker.model_runner.kv_caches
 
     def wipe(self) -> None:
-        """Overwrites all KV memory: a load that does nothing can't pass for one."""
-        for cache in self.kv_caches:
-            cache.fill_(GARBAGE)
+        """Overwrites all KV memory: a load that does nothing can't pass for one. vLLM's own prefix cache forgets it."""
+        self.llm.reset_prefix_cache()
+        self.core.model_executor.collective_rpc(_wipe_worker)
 
     def free_blocks(self) -> int:
         return self.core.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
@@ -138,6 +153,23 @@ class Engine:
     def close(self) -> None:
         """Ends the engine as vLLM does; what was stored is on its way to the store before."""
         self.core.shutdown()
+
+
+def _wipe_worker(worker) -> None:
+    """Runs in each worker."""
+    for cache in worker.model_runner.kv_caches:
+        for part in cache if isinstance(cache, (list, tuple)) else [cache]:
+            part.fill_(GARBAGE)
+
+
+def _keep_messages(messages: list[str]) -> None:
+    """What the connector logs in this process."""
+
+    class Keeper(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            messages.append(record.getMessage())
+
+    logging.getLogger("vllm.kvern").addHandler(Keeper())
 
 
 def to_reply(output) -> Reply:

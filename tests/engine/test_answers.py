@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import CASE_TIMEOUT_S, HERE, NAIVE, ROOT, kvern_only
-from make_model import PRESETS, write_model
+from models.llama import PRESETS, write_model
 from serving import PYTHON, engine_env
 
 CHUNK = 256

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the children of test_kinds.py do: engines of every kind of KV cache."""
+from __future__ import annotations
+
+import re
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from block_watch import BlockWatch, Watched
+from cases import aborts_in, ask_alone, crowd_in, flip
+from kinds import CHUNK, KINDS, NOT_SERVED
+from models.adapter import write_adapter
+from models.kinds import write_kind
+from real_engine import ROOT, Engine, prompt, transfer
+from reply import Reply
+from vllm.lora.request import LoRARequest
+
+MODELS = ROOT / "build" / "models"
+OBJECT_NAME = re.compile(r"\.g(\d+)\.")
+# Prompts by name: "long" is the one that is shared, "fork" begins like it, "whole" and "short" are its beginnings.
+LONG_TOKENS, FORK_AT, WHOLE_TOKENS, SHORT_TOKENS = 1100, 700, 3 * CHUNK, 600
+PROMPTS = {"long": prompt(LONG_TOKENS, 1), "fork": prompt(LONG_TOKENS, 1)[:FORK_AT] + prompt(300, 2),
+           "whole": prompt(LONG_TOKENS, 1)[:WHOLE_TOKENS]}
+
+
+@dataclass
+class Asked:
+    """An answer and what happened to the blocks meanwhile."""
+
+    reply: Reply
+    watched: Watched
+
+
+@dataclass
+class Hurt:
+    """A prompt before, with and after damage to one of its objects."""
+
+    computed: Asked
+    hurt: Asked
+    healed: Asked
+    failed_loads: float
+
+
+@dataclass
+class Session:
+    """What an engine said about several prompts, by name."""
+
+    asked: dict[str, Asked] = field(default_factory=dict)
+    counters: dict[str, float] = field(default_factory=dict)
+    messages: list[str] = field(default_factory=list)
+
+
+def model_of(name: str) -> Path:
+    """The folder with a kind's model, which is written if it is missing."""
+    kind = KINDS[name]
+    return write_kind(MODELS / f"kind-{kind.model}-{kind.dtype}", kind.model, kind.dtype)
+
+
+def start(name: str, store: str, options: dict | None = None, **settings) -> Engine:
+    """An engine for a kind, with the connector on a store."""
+    settings = {"dtype": KINDS[name].dtype, "max_model_len": 4096, **KINDS[name].settings, **settings}
+    engine = Engine(model_of(name), transfer(store, **(options or {})), **settings)
+    if not settings.get("tensor_parallel_size"):
+        context = engine.llm.llm_engine.vllm_config.compilation_config.static_forward_context
+        engine.watch = BlockWatch(engine.core.scheduler, context)
+    return engine
+
+
+def observe(engine: Engine, answer: Reply) -> Asked:
+    return Asked(answer, engine.watch.take())
+
+
+def settle(store: Path, quiet_s: float = 0.4, timeout_s: float = 15.0) -> int:
+    """Waits until no object has been added for a while; how many there are."""
+    count, since, end = -1, time.monotonic(), time.monotonic() + timeout_s
+    while time.monotonic() < end and time.monotonic() - since < quiet_s:
+        now = sum(map(len, objects_by_group(store).values()))
+        if now != count:
+            count, since = now, time.monotonic()
+        time.sleep(0.02)
+    return count
+
+
+def objects_by_group(store: Path) -> dict[int, list[Path]]:
+    """The objects below a store's folder by their group, oldest first."""
+    found = defaultdict(list)
+    for path in sorted(store.glob("*/??/*.g*"), key=lambda path: (path.stat().st_mtime_ns, path.name)):
+        if match := OBJECT_NAME.search(path.name):
+            found[int(match[1])].append(path)
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------- cold and warm
+
+
+def cold(name: str, store: str) -> Session:
+    """Computes every prompt, one of them twice, and stores it."""
+    engine, session = start(name, store), Session()
+    for label, ids in [("before", prompt(300, 99)), *PROMPTS.items(), ("long again", PROMPTS["long"])]:
+        session.asked[label] = observe(engine, engine.compute(ids))
+    settle(Path(store))
+    return finish(engine, session)
+
+
+def warm(name: str, store: str) -> Session:
+    """Asks for every prompt in a new engine, with other memory each time; then so that vLLM's own cache has a part."""
+    kind, session = KINDS[name], Session()
+    engine = start(name, store, **({"enable_prefix_caching": True} if kind.local_cache else {}))
+    for label, ids in PROMPTS.items():
+        engine.wipe()
+        session.asked[label] = observe(engine, engine.ask(ids))
+    if kind.local_cache:
+        engine.wipe()
+        engine.ask(PROMPTS["long"][:SHORT_TOKENS])
+        engine.watch.take()
+        session.asked["local and remote"] = observe(engine, engine.ask(PROMPTS["long"]))
+    engine.llm.reset_prefix_cache()
+    return finish(engine, session)
+
+
+def finish(engine: Engine, session: Session) -> Session:
+    engine.ask(prompt(40, 98))  # the step that brings the last counters
+    session.counters, session.messages = engine.counters(), engine.messages
+    engine.close()
+    return session
+
+
+def ask_long(name: str, store: str, options: dict | None = None) -> Asked:
+    """The shared prompt, once, in a new engine."""
+    engine = start(name, store, options)
+    engine.wipe()
+    asked = observe(engine, engine.ask(PROMPTS["long"]))
+    engine.close()
+    return asked
+
+
+def without_offload(name: str, store: str) -> Session:
+    """A model that is not served: its answers, twice."""
+    model, settings = name, {"dtype": "float32", "max_model_len": 4096, **NOT_SERVED[name]}
+    folder = write_kind(MODELS / f"kind-{model}-{settings['dtype']}", model, settings["dtype"])
+    engine, session = Engine(folder, transfer(store), **settings), Session()
+    for label in ("first", "second"):
+        session.asked[label] = Asked(engine.ask(PROMPTS["long"]), Watched())
+    return finish(engine, session)
+
+
+# ------------------------------------------------------------------------------------------------------------- damage
+
+DAMAGES = {"a flipped bit": lambda path: flip(path, 0.6), "a removed object": lambda path: path.unlink()}
+
+
+def damaged(name: str, store: str, damages: list[tuple[int, str]]) -> list[Hurt]:
+    """For each (group, damage): the last object of that group is damaged after the engine came to know that it is there."""
+    kind = KINDS[name]
+    engine = start(name, store, **({"enable_prefix_caching": True} if kind.local_cache else {}))
+    found = []
+    for seed, (group, damage) in enumerate(damages):
+        ids, known = prompt(LONG_TOKENS, 200 + seed), objects_by_group(Path(store))
+        engine.wipe()
+        computed = observe(engine, engine.ask(ids))
+        settle(Path(store))
+        new = [path for path in objects_by_group(Path(store))[group] if path not in known[group]]
+        DAMAGES[damage](new[LONG_TOKENS // CHUNK - 1])
+        before = failed_loads(engine)
+        engine.wipe()
+        hurt = observe(engine, engine.ask(ids))
+        found.append(Hurt(computed, hurt, healed(engine, ids), failed_loads(engine) - before))
+    engine.close()
+    return found
+
+
+def failed_loads(engine: Engine) -> float:
+    engine.compute(prompt(20, 97))  # the step that brings the last counters
+    engine.watch.take()
+    return engine.counters().get("kvern_failed_loads_total", 0.0)
+
+
+def healed(engine: Engine, ids: list[int], timeout_s: float = 10.0) -> Asked:
+    """Asks again until everything is hit; the last answer in any case."""
+    end = time.monotonic() + timeout_s
+    while True:
+        engine.wipe()
+        asked = observe(engine, engine.ask(ids))
+        if asked.reply.hit >= LONG_TOKENS // CHUNK * CHUNK or time.monotonic() > end:
+            return asked
+        time.sleep(0.1)
+
+
+# --------------------------------------------------------------------------------------------------------------- load
+
+
+def crowd(name: str, store: str, prompts: list[list[int]], output_tokens: int, settings: dict):
+    return crowd_in(start(name, store, **settings), prompts, output_tokens)
+
+
+def alone(name: str, prompts: list[list[int]], output_tokens: int, settings: dict) -> list[Reply]:
+    """The reference for `crowd`: no connector, one after the other."""
+    return ask_alone(str(model_of(name)), prompts, output_tokens,
+                     {"dtype": KINDS[name].dtype, **KINDS[name].settings, **settings})
+
+
+def aborts(name: str, store: str, tokens: int):
+    return aborts_in(start(name, store), prompt(tokens, 7))
+
+
+# ------------------------------------------------------------------------------------------------ adapters and salts
+
+
+def adapter(number: int, folder: str, seed: int | None = None) -> LoRARequest:
+    """An adapter for the Llama kind; with a seed its weights are written first, over whatever is there."""
+    if seed is not None:
+        write_adapter(Path(folder), model_of("llama"), seed)
+    return LoRARequest(f"adapter-{number}", number, folder, load_inplace=True)
+
+
+LORA = {"enable_lora": True, "max_lora_rank": 8, "max_loras": 2}
+
+
+def adapters(store: str, folder: str) -> dict[str, Reply]:
+    """The prompt with the base model, two adapters and two salts, computed and hit; then an adapter is overwritten."""
+    engine = start("llama", store, **LORA)
+    one, two = adapter(1, f"{folder}/one", seed=11), adapter(2, f"{folder}/two", seed=22)
+    asks = {"base": {}, "one": {"adapter": one}, "two": {"adapter": two}, "salt a": {"salt": "a"},
+            "salt b": {"salt": "b"}, "salt like an adapter": {"salt": one.lora_name}}
+    found = {}
+    for round_ in ("cold", "warm"):
+        for label, ask in asks.items():
+            engine.wipe()
+            found[f"{label} {round_}"] = engine.ask_as(PROMPTS["long"], **ask)
+        settle(Path(store))
+    engine.wipe()
+    found["one overwritten"] = engine.ask_as(PROMPTS["long"], adapter=adapter(1, f"{folder}/one", seed=33))
+    settle(Path(store))
+    engine.close()
+    return found
+
+
+def adapters_again(store: str | None, folder: str) -> dict[str, Reply]:
+    """A new engine after the overwriting; without a store the reference."""
+    if store:
+        engine = start("llama", store, **LORA)
+    else:
+        engine = Engine(model_of("llama"), None, **{"max_model_len": 4096, **LORA})
+    found = {}
+    for round_ in ("first", "second"):
+        for label, number in (("one", 1), ("two", 2)):
+            engine.wipe()
+            found[f"{label} {round_}"] = engine.ask_as(PROMPTS["long"], adapter=adapter(number, f"{folder}/{label}"))
+        if store:
+            settle(Path(store))
+    engine.close()
+    return found
+
+
+# --------------------------------------------------------------------------------------------------- tensor parallel
+
+
+def two_ranks(name: str, store: str) -> tuple[Reply, Reply, Reply, Reply, dict[int, list[str]]]:
+    """Two workers: the prompt computed, hit, with one rank's object damaged, and hit again; and the objects' names."""
+    engine = start(name, store, tensor_parallel_size=2, distributed_executor_backend="mp")
+    ids = PROMPTS["long"]
+    computed = engine.ask(ids)
+    settle(Path(store))
+    names = {group: [path.name for path in paths] for group, paths in objects_by_group(Path(store)).items()}
+    engine.wipe()
+    hit = engine.ask(ids)
+    flip(objects_by_group(Path(store))[0][-1], 0.6)
+    engine.wipe()
+    hurt = engine.ask(ids)
+    settle(Path(store))
+    engine.wipe()
+    again = engine.ask(ids)
+    engine.close()
+    return computed, hit, hurt, again, names
