@@ -43,12 +43,16 @@ class Step:
 
 @dataclass
 class Suite:
-    """`steps(junit_folder)` gives the commands, or a sentence that says why there is nothing to run."""
+    """`steps(junit_folder)` gives the commands, or a sentence that says why there is nothing to run.
+
+    Without names the suites run that are in `./run test`; the others take long and have part of their cases elsewhere.
+    """
 
     name: str
     about: str
     timeout_s: int
     steps: Callable[[Path], list[Step] | str]
+    unnamed: bool = True
 
 
 @dataclass
@@ -122,6 +126,9 @@ SUITES = [
           lambda junit: pytest("tests/engine/contract", junit, "-rP", "--show-capture=stdout")),
     Suite("engine", "a real vLLM with the connector", 900,
           lambda junit: pytest("tests/engine", junit, "--ignore=tests/engine/contract")),
+    Suite("kinds", "every kind of KV cache with a real vLLM, the slow cases too", 3600,
+          lambda junit: pytest("tests/engine", junit, "--ignore=tests/engine/contract", "--slow", "-k", "test_kinds"),
+          unnamed=False),
     Suite("wheel", "pip install into a bare environment", 600, lambda junit: pytest("tests/wheel", junit)),
     Suite("asan", "the same C++ tests with address and undefined sanitizers", 900, asan_steps),
     Suite("tsan", "memory, store and engine with the thread sanitizer", 900, tsan_steps),
@@ -225,7 +232,7 @@ def chosen(names: list[str], quick: bool) -> list[Suite]:
         raise SystemExit(f"run: there is no suite '{unknown[0]}'; the suites are {known}")
     if set(names) - {"asan", "tsan"} and "build" not in names:
         names = [*names, "build"]
-    return [suite for suite in SUITES if not names or suite.name in names]
+    return [suite for suite in SUITES if suite.name in names or (not names and suite.unnamed)]
 
 
 def main() -> int:

@@ -39,6 +39,7 @@ class BlockWatch:
         self.layers = [[forward_context[name].kv_cache for name in group.layer_names] for group in groups]
         self.seen = Watched()
         self.loading: dict[str, list[tuple[Place, int]]] = {}  # places and ids of blocks
+        self.spoil: Place | None = None  # the block here is made zero as soon as it is loaded
         connector = scheduler.connector
         for target, name, before in ((connector, "update_state_after_alloc", self.allocated),
                                      (connector, "update_connector_output", self.reported),
@@ -70,12 +71,16 @@ class BlockWatch:
         seen, self.seen = self.seen, Watched()
         return seen
 
+    def content(self, group: int, block: int) -> list[torch.Tensor]:
+        """Views of a block, in all layers of its group."""
+        parts = [cache if isinstance(cache, (list, tuple)) else [cache] for cache in self.layers[group]]
+        return [part[block] for layer in parts for part in layer]
+
     def digest(self, group: int, block: int) -> int:
         """CRC32 of a block's content, over all layers of its group."""
         crc = 0
-        for cache in self.layers[group]:
-            for part in cache if isinstance(cache, (list, tuple)) else [cache]:
-                crc = zlib.crc32(part[block].contiguous().view(torch.uint8).numpy(), crc)
+        for part in self.content(group, block):
+            crc = zlib.crc32(part.contiguous().view(torch.uint8).numpy(), crc)
         return crc
 
     def allocated(self, request, blocks, external_tokens: int) -> None:
@@ -92,6 +97,9 @@ class BlockWatch:
         for request_id in output.finished_recving or ():
             for place, block in self.loading.pop(request_id, ()):
                 self.seen.loaded[place] = self.digest(place[0], block)
+                if place == self.spoil:
+                    for part in self.content(place[0], block):
+                        part.zero_()
 
     def stepped(self, scheduler_output, _) -> None:
         """After the model ran and before anything is freed: the blocks that this step filled."""

@@ -2,12 +2,14 @@
 """What the children of test_kinds.py do: engines of every kind of KV cache."""
 from __future__ import annotations
 
+import multiprocessing
 import re
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
 from block_watch import BlockWatch, Watched
 from cases import aborts_in, ask_alone, crowd_in, flip
 from kinds import CHUNK, KINDS, NOT_SERVED
@@ -16,6 +18,7 @@ from models.kinds import write_kind
 from real_engine import ROOT, Engine, prompt, transfer
 from reply import Reply
 from vllm.lora.request import LoRARequest
+from vllm.v1.executor import multiproc_executor
 
 MODELS = ROOT / "build" / "models"
 OBJECT_NAME = re.compile(r"\.g(\d+)\.")
@@ -116,8 +119,19 @@ def warm(name: str, store: str) -> Session:
         engine.ask(PROMPTS["long"][:SHORT_TOKENS])
         engine.watch.take()
         session.asked["local and remote"] = observe(engine, engine.ask(PROMPTS["long"]))
-    engine.llm.reset_prefix_cache()
+    for group in range(len(kind.groups)):
+        engine.wipe()
+        session.asked[f"spoiled {group}"] = ask_spoiled(engine, group, session.asked["long"].watched)
+    engine.wipe()
     return finish(engine, session)
+
+
+def ask_spoiled(engine: Engine, group: int, loaded: Watched) -> Asked:
+    """The shared prompt with zeros in the last block of a group that is loaded."""
+    engine.watch.spoil = max((place for place in loaded.loaded if place[0] == group), default=None)
+    asked = observe(engine, engine.ask(PROMPTS["long"]))
+    engine.watch.spoil = None
+    return asked
 
 
 def finish(engine: Engine, session: Session) -> Session:
@@ -125,6 +139,15 @@ def finish(engine: Engine, session: Session) -> Session:
     session.counters, session.messages = engine.counters(), engine.messages
     engine.close()
     return session
+
+
+def cold_long(name: str, store: str, remove_last_of: int) -> None:
+    """Computes and stores the shared prompt; then the last object of a group is removed."""
+    engine = start(name, store)
+    engine.compute(PROMPTS["long"])
+    settle(Path(store))
+    engine.close()
+    objects_by_group(Path(store))[remove_last_of][-1].unlink()
 
 
 def ask_long(name: str, store: str, options: dict | None = None) -> Asked:
@@ -257,8 +280,15 @@ def adapters_again(store: str | None, folder: str) -> dict[str, Reply]:
 # --------------------------------------------------------------------------------------------------- tensor parallel
 
 
+def fork_workers() -> None:
+    """vLLM would spawn its workers, and each would import vLLM once more: a minute. One thread each, on few cores."""
+    torch.set_num_threads(1)
+    multiproc_executor.get_mp_context = lambda: multiprocessing.get_context("fork")
+
+
 def two_ranks(name: str, store: str) -> tuple[Reply, Reply, Reply, Reply, dict[int, list[str]]]:
     """Two workers: the prompt computed, hit, with one rank's object damaged, and hit again; and the objects' names."""
+    fork_workers()
     engine = start(name, store, tensor_parallel_size=2, distributed_executor_backend="mp")
     ids = PROMPTS["long"]
     computed = engine.ask(ids)

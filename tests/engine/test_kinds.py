@@ -6,8 +6,9 @@ A few kinds run in `./run test engine`; all of them, and the slow cases, in `./r
 from __future__ import annotations
 
 import functools
+import random
+import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from conftest import kvern_only
@@ -17,6 +18,8 @@ from serving import prompt_ids
 pytestmark = kvern_only
 LONG = 1100 // CHUNK * CHUNK  # tokens of the long prompt in whole chunks
 ATTEMPTS_MAX = 3  # loads of one request that may fail before it is computed
+OTHER_BATCHES = 1e-3  # other batches, other shapes of the sums
+NOTICED = 5  # a wrong block moves log-probabilities by at least so many tolerances
 
 slow = pytest.mark.slow
 KIND_NAMES = [pytest.param(name, marks=[] if kind.in_ci else slow) for name, kind in KINDS.items()]
@@ -93,3 +96,180 @@ def test_a_hit_behind_the_engines_own(sessions, name):
     assert 0 < local < LONG and asked.watched.remote == LONG - local
     assert asked.reply.hit == LONG
     check_same(name, cold.asked["long"], asked)
+
+
+@pytest.mark.parametrize("name", KIND_NAMES)
+def test_one_wrong_block_of_any_group_is_noticed(sessions, name):
+    """Else none of the comparisons here would mean anything."""
+    _, warm, _ = sessions(name)
+    right = warm.asked["long"].reply
+    for group in range(len(KINDS[name].groups)):
+        wrong = warm.asked[f"spoiled {group}"].reply
+        changed = max(abs(a[t] - b[t]) for a, b in zip(right.logprobs[:1], wrong.logprobs[:1]) for t in a.keys() & b.keys())
+        assert changed > NOTICED * KINDS[name].tolerance, f"group {group}"
+
+
+# -------------------------------------------------------------------------------------------------------------- damage
+
+
+def damages(name: str) -> list[tuple[int, str]]:
+    """One of each kind of group; both damages to it."""
+    groups = KINDS[name].groups
+    return [(groups.index(kind), damage) for kind in sorted(set(groups))
+            for damage in ("a flipped bit", "a removed object")]
+
+
+DAMAGED = [pytest.param(name, marks=[] if name in ("gemma2", "granite-hybrid") else slow)
+           for name in ("gemma2", "gemma3", "gpt-oss", "mistral-sw", "deepseek-v3", "granite-hybrid", "qwen3-next")]
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_object_costs_a_hit_and_heals(child, name, tmp_path):
+    """The damage is done after the engine came to believe that the object is there, so that the load fails."""
+    for (group, damage), hurt in zip(damages(name), child("damaged", name, name=name, store=str(tmp_path),
+                                                          damages=damages(name)), strict=True):
+        what = f"{damage} in group {group}"
+        assert hurt.computed.reply.hit == 0
+        assert hurt.failed_loads >= 1, what
+        assert hurt.hurt.watched.loads <= ATTEMPTS_MAX, what
+        assert hurt.hurt.reply.hit < LONG, what
+        for asked in (hurt.hurt, hurt.healed):
+            assert asked.reply.finish == "length"
+            assert asked.reply.difference(hurt.computed.reply) <= KINDS[name].tolerance, what
+        assert hurt.healed.reply.hit == LONG, what
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=slow) for name in
+                                  ("gemma2", "gemma3", "mistral-sw", "granite-hybrid", "qwen3-next")])
+def test_an_object_that_is_gone_beforehand_shortens_the_hit(sessions, child, name, tmp_path):
+    """Whichever group it belongs to: a new engine finds the longest boundary that all groups can serve."""
+    cold, _, _ = sessions(name)
+    for group in range(len(KINDS[name].groups)):
+        store = tmp_path / str(group)
+        store.mkdir()
+        child("cold_long", f"{name}-{group}", name=name, store=str(store), remove_last_of=group)
+        asked = child("ask_long", f"{name}-{group}", name=name, store=str(store))
+        assert asked.reply.hit == LONG - CHUNK, f"group {group}"
+        assert asked.watched.loads == 1
+        check_same(name, cold.asked["long"], asked)
+
+
+# ---------------------------------------------------------------------------------------------------------------- load
+
+
+@pytest.mark.parametrize("name", [pytest.param("gemma2", marks=[]), pytest.param("llama-kv1", marks=slow),
+                                  pytest.param("mistral-sw", marks=slow)])
+def test_more_requests_than_memory(child, name, tmp_path):
+    """Two prefixes, three own ends each, in a pool for a few of them: the engine preempts and resumes."""
+    ends = random.Random(5)
+    lengths = [(prefix, ends.randrange(40, 200)) for prefix in range(2) for _ in range(3)]
+    prompts = [prompt_ids(512, 50 + prefix, 1024) + prompt_ids(end, 90 + i, 1024)
+               for i, (prefix, end) in enumerate(lengths)]
+    settings = {"num_gpu_blocks_override": 11 * len(KINDS[name].groups), "max_model_len": 1024}
+    first, second, preemptions, left = child("crowd", name, name=name, store=str(tmp_path), prompts=prompts,
+                                             output_tokens=100, settings=settings)
+    reference = child("alone", name, name=name, prompts=prompts, output_tokens=100, settings={"max_model_len": 1024})
+    assert preemptions > 0, "the pool was too large for this test"
+    assert left == 0, "blocks are still held"
+    for round_ in (first, second):
+        for i, alone in enumerate(reference):
+            assert round_[i].finish == "length"
+            assert round_[i].difference(alone) <= OTHER_BATCHES, i
+    assert all(reply.hit >= 512 for reply in second)
+
+
+@pytest.mark.parametrize("name", [pytest.param("gemma2", marks=[]), pytest.param("granite-hybrid", marks=slow)])
+def test_requests_given_up_while_they_load(child, name, tmp_path):
+    cold, survivor, after, left = child("aborts", name, name=name, store=str(tmp_path), tokens=2600)
+    for reply in (survivor, after):
+        assert reply.hit >= 2560
+        assert reply.difference(cold) <= OTHER_BATCHES
+    assert left == 0, "blocks of a request that was given up are still held"
+
+
+# ------------------------------------------------------------------------------------------------------- what is apart
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name == "granite-hybrid" else slow)
+                                  for name in NOT_SERVED])
+def test_states_that_nobody_keeps_are_not_served(child, name, tmp_path):
+    """The engine runs, and says in one sentence why nothing is offloaded and what would change that."""
+    session = child("without_offload", name, name=name, store=str(tmp_path))
+    first, second = session.asked["first"].reply, session.asked["second"].reply
+    assert first.hit == second.hit == 0 and first.finish == "length"
+    assert second.difference(first) == 0
+    said = [message for message in session.messages if "running without offload" in message]
+    assert len(said) == 1, session.messages
+    assert re.search(r"state.*prefix caching", said[0]), said[0]
+    assert not list(tmp_path.rglob("*.g*")), "objects were stored"
+
+
+def test_another_kv_type_hits_nothing(sessions, child):
+    """The objects of the fp8 cache lie in the same store, from the same weights and prompts."""
+    _, _, store = sessions("llama-fp8")
+    asked = child("ask_long", "bf16-after-fp8", name="llama-bf16", store=str(store))
+    assert asked.reply.hit == 0 and asked.watched.loads == 0
+
+
+@pytest.fixture(scope="module")
+def adapters(child, tmp_path_factory) -> tuple[dict, dict, dict]:
+    """Answers in one engine, in one after an adapter was overwritten, and what is right then."""
+    store, folder = tmp_path_factory.mktemp("lora-store"), tmp_path_factory.mktemp("lora")
+    live = child("adapters", "live", store=str(store), folder=str(folder))
+    restarted = child("adapters_again", "restarted", store=str(store), folder=str(folder))
+    right = child("adapters_again", "reference", store=None, folder=str(folder))
+    return live, restarted, right
+
+
+ASKS = ["base", "one", "two", "salt a", "salt b", "salt like an adapter"]
+
+
+@pytest.mark.parametrize("label", ASKS)
+def test_adapters_and_salts_are_kept_apart(adapters, label):
+    live, _, _ = adapters
+    assert live[f"{label} cold"].hit == 0, "something else's cache was used"
+    assert live[f"{label} warm"].hit == LONG
+    assert live[f"{label} warm"].difference(live[f"{label} cold"]) <= KINDS["llama"].tolerance
+
+
+def test_adapters_answer_differently(adapters):
+    live, _, _ = adapters
+    answers = {tuple(live[f"{label} cold"].tokens) for label in ("base", "one", "two")}
+    assert len(answers) == 3, "the adapters are too quiet for this test"
+
+
+def test_an_adapter_overwritten_under_the_engine_is_computed(adapters):
+    live, _, right = adapters
+    assert live["one overwritten"].tokens != live["one cold"].tokens
+    assert live["one overwritten"].hit == 0
+    assert live["one overwritten"].difference(right["one first"]) <= KINDS["llama"].tolerance
+
+
+def test_an_overwritten_adapter_has_a_cache_of_its_own_after_a_restart(adapters):
+    live, restarted, right = adapters
+    assert restarted["one first"].hit == 0
+    assert restarted["one second"].hit == LONG
+    assert restarted["two first"].hit == LONG, "the other adapter was not touched"
+    for label in ("one first", "one second", "two first", "two second"):
+        assert restarted[label].difference(right[label]) <= KINDS["llama"].tolerance, label
+
+
+# --------------------------------------------------------------------------------------------------------------- ranks
+
+
+@pytest.mark.parametrize("name", [pytest.param("llama", marks=[]), pytest.param("gemma2", marks=slow),
+                                  pytest.param("deepseek-v3", marks=slow)])
+def test_two_ranks(child, name, tmp_path):
+    """Each rank stores its heads, a latent that both hold is stored once; one rank's failure fails the load of both."""
+    computed, hit, hurt, again, names = child("two_ranks", name, name=name, store=str(tmp_path), timeout_s=240)
+    assert computed.hit == 0
+    assert hit.hit == again.hit == LONG
+    for reply in (hit, hurt, again):
+        assert reply.difference(computed) <= KINDS[name].tolerance
+    replicated = name == "deepseek-v3"
+    for stored in names.values():
+        chunks = {re.sub(r"\.g.*", "", name) for name in stored}
+        assert len(stored) == len(chunks) * (1 if replicated else 2)
+    one_rank = child("ask_long", f"{name}-one-rank", name=name, store=str(tmp_path))
+    assert one_rank.reply.hit == (LONG if replicated else 0)
+    assert one_rank.reply.difference(computed) <= OTHER_BATCHES
