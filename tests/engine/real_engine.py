@@ -2,7 +2,6 @@
 """A real vLLM in this process for one test case; imported by the children of engine_host.py only."""
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import time
@@ -44,8 +43,6 @@ class Engine:
                     **settings}
         if kv_transfer:
             settings["kv_transfer_config"] = kv_transfer
-        self.messages: list[str] = []
-        _keep_messages(self.messages)
         self.llm = LLM(model=str(model), enforce_eager=True, **settings)
         self.core = self.llm.llm_engine.engine_core.engine_core
         self.finished_blocks: dict[str, list[int]] = {}
@@ -65,16 +62,17 @@ class Engine:
     def ask(self, ids: list[int], output_tokens: int = 8) -> Reply:
         return self.ask_all([ids], output_tokens)[0]
 
-    def compute(self, ids: list[int], output_tokens: int = 8) -> Reply:
+    def compute(self, ids: list[int], adapter: Any = None) -> Reply:
         """The answer without looking into any cache; what it computes is stored all the same."""
-        params = self.params(output_tokens)
-        params.skip_reading_prefix_cache = True
-        return to_reply(self.llm.generate([{"prompt_token_ids": ids}], params, use_tqdm=False)[0])
+        return self.ask_as(ids, adapter=adapter, read_cache=False)
 
-    def ask_as(self, ids: list[int], salt: str = "", adapter: Any = None) -> Reply:
+    def ask_as(self, ids: list[int], *, salt: str = "", adapter: Any = None, read_cache: bool = True) -> Reply:
         """In the namespace of a salt, and with a LoRARequest."""
-        prompt = {"prompt_token_ids": ids, **({"cache_salt": salt} if salt else {})}
-        return to_reply(self.llm.generate([prompt], self.params(8), lora_request=adapter, use_tqdm=False)[0])
+        params, prompt = self.params(8), {"prompt_token_ids": ids}
+        params.skip_reading_prefix_cache = not read_cache
+        if salt:
+            prompt["cache_salt"] = salt
+        return to_reply(self.llm.generate([prompt], params, lora_request=adapter, use_tqdm=False)[0])
 
     def add(self, request_id: str, ids: list[int], output_tokens: int = 8) -> None:
         """Queues a request; `step` runs it."""
@@ -160,16 +158,6 @@ def _wipe_worker(worker) -> None:
     for cache in worker.model_runner.kv_caches:
         for part in cache if isinstance(cache, (list, tuple)) else [cache]:
             part.fill_(GARBAGE)
-
-
-def _keep_messages(messages: list[str]) -> None:
-    """What the connector logs in this process."""
-
-    class Keeper(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            messages.append(record.getMessage())
-
-    logging.getLogger("vllm.kvern").addHandler(Keeper())
 
 
 def to_reply(output) -> Reply:
