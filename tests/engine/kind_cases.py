@@ -13,6 +13,7 @@ import torch
 from block_watch import BlockWatch, Watched
 from cases import aborts_in, ask_alone, crowd_in, flip
 from kinds import CHUNK, KINDS, NOT_SERVED
+from kvern import facts
 from models.adapter import write_adapter
 from models.kinds import write_kind
 from real_engine import ROOT, Engine, prompt, transfer
@@ -240,13 +241,14 @@ def adapter(number: int, folder: str, seed: int | None = None) -> LoRARequest:
     return LoRARequest(f"adapter-{number}", number, folder, load_inplace=True)
 
 
+facts.Adapters.CLOCK_MARGIN_S = 0.0  # files and engine live by one clock here
 LORA = {"enable_lora": True, "max_lora_rank": 8, "max_loras": 2}
 
 
 def adapters(store: str, folder: str) -> dict[str, Reply]:
     """The prompt with the base model, two adapters and two salts, computed and hit; then an adapter is overwritten."""
-    engine = start("llama", store, **LORA)
     one, two = adapter(1, f"{folder}/one", seed=11), adapter(2, f"{folder}/two", seed=22)
+    engine = start("llama", store, **LORA)
     asks = {"base": {}, "one": {"adapter": one}, "two": {"adapter": two}, "salt a": {"salt": "a"},
             "salt b": {"salt": "b"}, "salt like an adapter": {"salt": one.lora_name}}
     found = {}
