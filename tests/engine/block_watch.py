@@ -3,29 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, field
 
 import torch
-
-Place = tuple[int, int]  # group, index of a block in its request's list
-
-
-@dataclass
-class Watched:
-    """Of all requests since the last `take`: digests of blocks by place, and what the connector was asked.
-
-    The blocks of several requests at once are not told apart.
-    """
-
-    computed: dict[Place, int] = field(default_factory=dict)
-    loaded: dict[Place, int] = field(default_factory=dict)
-    matches: list[tuple[int, int | None]] = field(default_factory=list)  # local tokens, tokens offered
-    loads: int = 0
-
-    @property
-    def remote(self) -> int:
-        """Tokens that the connector offered last."""
-        return next((offered for _, offered in reversed(self.matches) if offered is not None), 0)
+from reply import Place, Watched
 
 
 class BlockWatch:

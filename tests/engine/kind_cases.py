@@ -6,18 +6,17 @@ import multiprocessing
 import re
 import time
 from collections import defaultdict
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from block_watch import BlockWatch, Watched
+from block_watch import BlockWatch
 from cases import aborts_in, ask_alone, crowd_in, flip
 from kinds import CHUNK, KINDS, NOT_SERVED
 from kvern import facts
 from models.adapter import write_adapter
 from models.kinds import write_kind
 from real_engine import ROOT, Engine, prompt, transfer
-from reply import Reply
+from reply import Asked, Hurt, Reply, Session, Watched
 from vllm.lora.request import LoRARequest
 from vllm.v1.executor import multiproc_executor
 
@@ -27,32 +26,6 @@ OBJECT_NAME = re.compile(r"\.g(\d+)\.")
 LONG_TOKENS, FORK_AT, WHOLE_TOKENS, SHORT_TOKENS = 1100, 700, 3 * CHUNK, 600
 PROMPTS = {"long": prompt(LONG_TOKENS, 1), "fork": prompt(LONG_TOKENS, 1)[:FORK_AT] + prompt(300, 2),
            "whole": prompt(LONG_TOKENS, 1)[:WHOLE_TOKENS]}
-
-
-@dataclass
-class Asked:
-    """An answer and what happened to the blocks meanwhile."""
-
-    reply: Reply
-    watched: Watched
-
-
-@dataclass
-class Hurt:
-    """A prompt before, with and after damage to one of its objects."""
-
-    computed: Asked
-    hurt: Asked
-    healed: Asked
-    failed_loads: float
-
-
-@dataclass
-class Session:
-    """What an engine said about several prompts, by name."""
-
-    asked: dict[str, Asked] = field(default_factory=dict)
-    counters: dict[str, float] = field(default_factory=dict)
 
 
 def model_of(name: str) -> Path:
@@ -123,6 +96,8 @@ def warm(name: str, store: str) -> Session:
         engine.wipe()
         session.asked[f"spoiled {group}"] = ask_spoiled(engine, group, session.asked["long"].watched)
     engine.wipe()
+    engine.llm.reset_prefix_cache(reset_connector=True)
+    session.asked["after a reset"] = observe(engine, engine.ask(PROMPTS["long"]))
     return finish(engine, session)
 
 

@@ -11,16 +11,12 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from conftest import Host, kvern_only
 from kinds import CHUNK, KINDS, NOT_SERVED
-from reply import Reply
+from reply import Asked, Reply, Session
 from serving import prompt_ids
-
-if TYPE_CHECKING:
-    from kind_cases import Asked, Session
 
 pytestmark = kvern_only
 LONG = 1100 // CHUNK * CHUNK  # tokens of the long prompt in whole chunks
@@ -117,6 +113,14 @@ def test_a_hit_behind_the_engines_own(sessions, name):
     assert 0 < local < LONG and asked.watched.remote == LONG - local
     assert asked.reply.hit == LONG
     check_same(name, cold, "long", asked)
+
+
+@pytest.mark.parametrize("name", KIND_NAMES)
+def test_a_reset_begins_anew(sessions, name):
+    """vLLM drops its cache and the connector's when weights may have changed."""
+    cold, warm, _ = sessions(name)
+    assert warm.asked["after a reset"].reply.hit == 0
+    check_same(name, cold, "long", warm.asked["after a reset"])
 
 
 @pytest.mark.parametrize("name", KIND_NAMES)
