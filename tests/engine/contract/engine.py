@@ -27,6 +27,7 @@ from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
 IDLE_SLEEP_S = 0.001  # EngineCoreProc._process_engine_step sleeps so long after a step in which nothing was computed
+STUCK_STEPS = 100  # steps in which nothing moves
 PATIENCE_S = 20.0  # without any progress for so long an engine hangs; far above every deadline of the connector
 
 
@@ -174,9 +175,22 @@ class Engine:
     def run_until(self, done: Callable[[], bool], what: str) -> None:
         """Steps until something holds or nothing is left to do."""
         end = time.monotonic() + PATIENCE_S
+        stuck = 0
         while not done() and self.step():
+            stuck = stuck + 1 if self._stuck() else 0
+            if stuck > STUCK_STEPS:
+                self.seen["stuck in vLLM"] += 1
+                self.abort(next(iter(self.scheduler.kv_holding_waiting)).request_id)
             if time.monotonic() > end:
                 broken("I11", f"after {PATIENCE_S:.0f} s of steps: {what}")
+
+    def _stuck(self) -> bool:
+        """vLLM can admit so many loads that none of their requests gets the blocks to go on, and preempts none of them. Only where
+        all were loaded well: a request without computed tokens among them would be one whose load has failed."""
+        holders = self.scheduler.kv_holding_waiting
+        return (bool(holders) and not self.scheduler.running and not self.ledger.loads and not self.batches
+                and all(request.num_computed_tokens > 0 for request in holders)
+                and not any(self.phase(request) == "streaming" for request in holders))
 
     def drain(self) -> None:
         """Runs everything out, then waits for the stores, as an engine without requests does: it steps no more."""

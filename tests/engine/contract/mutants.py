@@ -70,8 +70,6 @@ MUTANTS = [
     Mutant("skip_reading_prefix_cache is not looked at", VLLM,
            'bool(getattr(request, "skip_reading_prefix_cache", False))', "False", ("contract",)),
     Mutant("preemptions are not told", VLLM, "self.core.preempted(request_id)", "pass", (WRONG,)),
-    Mutant("resumed requests keep their old blocks", VLLM, "request_id in resumed, cached.new_block_ids[i]",
-           "False, cached.new_block_ids[i]", (WRONG,)),
     Mutant("the end of a request is not told", VLLM, "self.core.finish(request.request_id)", "pass", (WRONG, "I8")),
     Mutant("a reset does nothing", VLLM, "self.core.reset()", "pass", (WRONG,)),
     Mutant("an error inside a call crosses into vLLM", VLLM,
@@ -81,7 +79,7 @@ MUTANTS = [
     Mutant("chunks leave the device before they are collected", DEVICE,
            "runtime.wait(runtime.side, runtime.record(engine))", "pass", (WRONG,)),
     Mutant("a copy counts as over when it is started", DEVICE,
-           "while flights and self.runtime.over(flights[0].event):", "while flights:", (WRONG, "I5")),
+           "while flights and self.runtime.over(flights[0].event):", "while flights:", (WRONG, "I5", "crash")),
     # ------------------------------------------------------------------------------------------------------ native
     Mutant("a reset before the first request is lost", HALF, "    if (!options_.epoch_on_reset) return;",
            "    if (!open_ || !options_.epoch_on_reset) return;", (WRONG,)),
@@ -160,12 +158,14 @@ def in_a_child(mutant: Mutant, seed: int, path: Path) -> str:
                 verdict.flush()
                 os._exit(0)
         end = time.monotonic() + TIMEOUT_S
-        while os.waitpid(child, os.WNOHANG)[0] == 0:
+        while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
             if time.monotonic() > end:
                 os.kill(child, signal.SIGKILL)
                 os.waitpid(child, 0)
-                break
+                return ""
             time.sleep(0.1)
+        if os.WIFSIGNALED(ended[1]):
+            return f"FOUND 0 crash: {signal.Signals(os.WTERMSIG(ended[1])).name}"
         verdict.seek(0)
         return verdict.read()
 
