@@ -28,6 +28,7 @@ from vllm.v1.structured_output import StructuredOutputManager
 
 IDLE_SLEEP_S = 0.001  # EngineCoreProc._process_engine_step sleeps so long after a step in which nothing was computed
 STUCK_STEPS = 100  # steps in which nothing moves
+PATIENCE_STEPS = 1000  # and so many steps: a machine may stand still for a while
 PATIENCE_S = 20.0  # without any progress for so long an engine hangs; far above every deadline of the connector
 
 
@@ -175,14 +176,15 @@ class Engine:
     def run_until(self, done: Callable[[], bool], what: str) -> None:
         """Steps until something holds or nothing is left to do."""
         end = time.monotonic() + PATIENCE_S
-        stuck = 0
+        stuck = steps = 0
         while not done() and self.step():
+            steps += 1
             stuck = stuck + 1 if self._stuck() else 0
             if stuck > STUCK_STEPS:
                 self.seen["stuck in vLLM"] += 1
                 self.abort(next(iter(self.scheduler.kv_holding_waiting)).request_id)
-            if time.monotonic() > end:
-                broken("I11", f"after {PATIENCE_S:.0f} s of steps: {what}")
+            if time.monotonic() > end and steps > PATIENCE_STEPS:
+                broken("I11", f"after {PATIENCE_S:.0f} s and {steps} steps: {what}")
 
     def _stuck(self) -> bool:
         """vLLM can admit so many loads that none of their requests gets the blocks to go on, and preempts none of them. Only where

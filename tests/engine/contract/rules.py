@@ -11,7 +11,7 @@ from typing import Any
 
 from models import BLOCK
 
-CALL_LIMIT_S = 2.0  # I11: no call into the connector may take longer, whatever the store does (a busy machine included)
+CALL_LIMIT_S = 5.0  # I11: no call into the connector may take longer, whatever the store does (a busy machine included)
 SHUTDOWN_LIMIT_S = 40.0
 ALLOWED_REPEATS = 2  # I4: loads of the same length that may follow each other's failure
 
