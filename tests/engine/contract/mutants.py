@@ -84,7 +84,8 @@ MUTANTS = [
     Mutant("a reset before the first request is lost", HALF, "    if (!options_.epoch_on_reset) return;",
            "    if (!open_ || !options_.epoch_on_reset) return;", (WRONG,)),
     Mutant("a request whose load failed does not stand back", HALF,
-           "return {!std::exchange(request.stood_back, true), 0};", "return {};", HANG, ("window full", "state full")),
+           "if (failed && tokens == 0) request->second.retry = Request::Retry::step_aside;", "", HANG,
+           ("window full", "state full")),
     Mutant("a failed chunk is believed to be there", HALF, "broken ? Belief::failed : Belief::present",
            "Belief::present", ("I4",)),
     Mutant("a full hit is offered where there are states", HALF, "return has_state_ ? std::min",
@@ -93,8 +94,8 @@ MUTANTS = [
            "if (what.draft_tokens > 0 || (!ends_there && block < request.appended_from[group])) return false;", "", (WRONG,),
            ("state full",)),
     Mutant("an object is not checked", LOADER, "if (mismatches == 0) {", "if (true) {", (WRONG,)),
-    Mutant("what is in an object's header is not looked at", LOADER, "if (checked) return deliver(read, outcome);",
-           "return deliver(read, outcome);", (WRONG,)),
+    Mutant("what is in an object's header is not looked at", LOADER, "        if (checked) {",
+           "        if (true) {", (WRONG, "crash")),
 ]
 
 

@@ -12,6 +12,7 @@ from collections import Counter
 import hypothesis
 import pytest
 from models import CHUNK, SETTINGS
+from mutants import MUTANTS, ROOT, changed
 from rules import Violation
 from sequence import Case, Player, case_strategy, prompt
 
@@ -64,3 +65,8 @@ def test_random_sequences_keep_the_rules() -> None:
         print(f"  {count:8} {name}")
     for wanted in ("loads", "failed loads", "preemptions", "abort loading", "abort running"):
         assert seen[wanted] > 0 or SEQUENCES < 300, f"no sequence had {wanted}: {seen}"
+
+
+def test_every_mutant_still_finds_its_line() -> None:
+    for mutant in MUTANTS:
+        assert changed(mutant, (ROOT / mutant.file).read_text())
