@@ -1,8 +1,10 @@
 # Compiler options of every target. CPU extensions are chosen at run time by functions with a target attribute, so the
 # build stays at the base instruction set of the architecture.
 add_compile_options(-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wold-style-cast -Wcast-qual)
-# GCC 12 sees overlaps in "text" + std::string that are not there (its bug 105651).
-add_compile_options(-Wno-restrict)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # GCC 12 sees overlaps in "text" + std::string that are not there (its bug 105651).
+  add_compile_options(-Wno-restrict)
+endif()
 if(KVERN_WERROR)
   add_compile_options(-Werror)
 endif()

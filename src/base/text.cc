@@ -200,6 +200,25 @@ std::string format_duration(std::chrono::milliseconds duration) {
     return "0s";
 }
 
+bool json_deeper_than(std::string_view text, std::size_t depth_max) {
+    std::size_t depth = 0;
+    bool in_string = false;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const char c = text[i];
+        if (in_string) {
+            if (c == '\\') ++i;  // whatever it escapes
+            if (c == '"') in_string = false;
+        } else if (c == '"') {
+            in_string = true;
+        } else if (c == '[' || c == '{') {
+            if (++depth > depth_max) return true;
+        } else if ((c == ']' || c == '}') && depth > 0) {
+            --depth;
+        }
+    }
+    return false;
+}
+
 std::optional<std::string_view> nearest(std::string_view word, std::span<const std::string_view> candidates) {
     if (word.empty() || word.size() > comparable_bytes_max) return std::nullopt;
     // A third of the word may be wrong: 'dpeth' means 'depth', 'io' doesn't mean 'size'.

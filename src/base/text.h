@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small text tools: hex, URL escapes, sizes, durations, and "did you mean". Pure functions.
+// Small text tools: hex, URL escapes, sizes, durations, depth of JSON, and "did you mean". Pure functions.
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -28,6 +29,10 @@ std::string format_size(std::uint64_t size_bytes);  // "16 MiB", "1.5 GiB", "300
 // "500ms", "30s", "10m", "12h", "7d" -> milliseconds. A whole number with one of these suffixes.
 Result<std::chrono::milliseconds> parse_duration(std::string_view text);
 std::string format_duration(std::chrono::milliseconds duration);  // the same way: "90m", "1500ms", "0s"
+
+// Whether the brackets and braces of a JSON text (valid or not) nest deeper than `depth_max`. Ask before parsing what
+// comes from outside: copying or printing a parsed document calls itself once a level.
+bool json_deeper_than(std::string_view text, std::size_t depth_max);
 
 // The candidate nearest to `word` by edit distance, if it is near enough to be meant.
 std::optional<std::string_view> nearest(std::string_view word, std::span<const std::string_view> candidates);

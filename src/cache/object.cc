@@ -183,8 +183,10 @@ Result<ObjectHeader> decode_header(std::span<const std::byte> bytes) {
     std::uint64_t end = wire->header_bytes;
     for (std::uint32_t i = 0; i < wire->slice_count; ++i) {
         const WireSlice slice = wire_slice(bytes, i);
-        if (slice.offset != end || slice.length == 0 || slice.length > wire->object_bytes)
+        if (slice.offset != end || slice.length == 0)
             return corrupt(fmt::format("slice {} does not follow the one before it", i));
+        if (end > wire->object_bytes || slice.length > wire->object_bytes - end)
+            return corrupt(fmt::format("slice {} does not end within the object", i));
         end = slice.offset + align_page(slice.length);
         header.slices.push_back({slice.offset, slice.length, slice.crc, slice.layer});
     }

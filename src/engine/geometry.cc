@@ -3,6 +3,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/text.h"
+#include "kvern/limits.h"
+
 namespace kvern {
 namespace {
 
@@ -37,10 +40,12 @@ std::string Geometry::to_json() const {
     json list = json::array();
     for (const GroupGeometry& group : groups) list.push_back(kvern::to_json(group));
     return json{{"rank", rank}, {"groups", list}, {"num_blocks", num_blocks}, {"identity", identity}, {"nonce", nonce}}
-        .dump();
+        .dump(-1, ' ', false, json::error_handler_t::replace);  // the nonce is whatever bytes the store gave
 }
 
 Result<Geometry> Geometry::from_json(std::string_view text) {
+    if (json_deeper_than(text, limits::json_depth_max))
+        return fail(ErrorCode::internal, "a worker's geometry can't be read: it is nested too deep");
     Geometry geometry;
     try {  // nlohmann's typed access throws; nothing of it leaves this function
         const json object = json::parse(text);

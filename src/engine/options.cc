@@ -78,6 +78,9 @@ class Reader {
 }  // namespace
 
 Result<Options> Options::parse(std::string_view text) {
+    if (json_deeper_than(text, limits::json_depth_max))
+        return fail(ErrorCode::invalid_argument,
+                    "kv_connector_extra_config: options are plain values, not nested ones");
     const json object = json::parse(text, nullptr, false);
     if (!object.is_object()) return fail(ErrorCode::invalid_argument, "kv_connector_extra_config is not a JSON object");
     for (const auto& [name, value] : object.items())

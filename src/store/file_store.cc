@@ -18,12 +18,6 @@ namespace {
 
 constexpr std::size_t no_limit = ~std::size_t{0};
 
-struct FileOptions {
-    std::string io;
-    std::string direct;
-    unsigned depth = 0;
-};
-
 class FileStore final : public Store {
   public:
     // `threads_why`: why reads take the pool; empty: they take io_uring, if they are at most `ring_bytes_max` long.
@@ -234,7 +228,9 @@ bool FileStore::close(std::chrono::milliseconds wait) {
     return close_result_;
 }
 
-Result<FileOptions> options_of(const Uri& uri) {
+}  // namespace
+
+Result<FileOptions> file_options(const Uri& uri) {
     static constexpr std::array<std::string_view, 3> known{"io", "direct", "depth"};
     static constexpr std::array<std::string_view, 3> io_values{"auto", "uring", "threads"};
     static constexpr std::array<std::string_view, 3> direct_values{"auto", "on", "off"};
@@ -252,10 +248,8 @@ Result<FileOptions> options_of(const Uri& uri) {
     return FileOptions{std::move(*io), std::move(*direct), static_cast<unsigned>(*depth)};
 }
 
-}  // namespace
-
 Result<std::unique_ptr<Store>> open_file_store(const Uri& uri) {
-    const auto options = options_of(uri);
+    const auto options = file_options(uri);
     if (!options) return tl::unexpected(options.error());
     auto root = FileRoot::open(uri.path);
     if (!root) return tl::unexpected(root.error());

@@ -16,11 +16,20 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "base/uri.h"
 #include "kvern/store.h"
 
 namespace kvern {
+
+// The parameters of a file: URI, checked; nothing is opened.
+struct FileOptions {
+    std::string io;      // auto, uring, threads
+    std::string direct;  // auto, on, off
+    unsigned depth = 0;  // reads in flight
+};
+Result<FileOptions> file_options(const Uri& uri);
 
 // file:///path?io=auto|uring|threads&direct=auto|on|off&depth=N
 Result<std::unique_ptr<Store>> open_file_store(const Uri& uri);

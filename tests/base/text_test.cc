@@ -118,5 +118,18 @@ TEST(Durations, AreWrittenAsTheyAreRead) {
     EXPECT_EQ(format_duration(std::chrono::seconds(3600)), "1h");
 }
 
+TEST(JsonDepth, CountsBracketsOutsideOfStrings) {
+    EXPECT_FALSE(json_deeper_than("", 0));
+    EXPECT_FALSE(json_deeper_than("7", 0));
+    EXPECT_TRUE(json_deeper_than("[]", 0));
+    EXPECT_FALSE(json_deeper_than(R"([[1], {"a": [2]}])", 3));
+    EXPECT_TRUE(json_deeper_than(R"([[1], {"a": [2]}])", 2));
+    EXPECT_FALSE(json_deeper_than(R"(["[[[{{{", "\\"])", 1));
+    EXPECT_FALSE(json_deeper_than(R"(["\"[["])", 1));
+    EXPECT_TRUE(json_deeper_than(R"(["\\", ["\""]])", 1));
+    EXPECT_FALSE(json_deeper_than("]]]]", 0));
+    EXPECT_FALSE(json_deeper_than(R"("\)", 0)) << "a text that ends inside an escape";
+}
+
 }  // namespace
 }  // namespace kvern

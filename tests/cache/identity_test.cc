@@ -129,6 +129,9 @@ TEST(Identity, OtherTextsAreRefused) {
     EXPECT_EQ(error_of(""), "identity: not JSON");
     EXPECT_EQ(error_of("[]"), "identity: not a JSON object");
     EXPECT_EQ(error_of(std::string((1 << 20) + 1, ' ')), "identity: 1048577 bytes are more than the limit");
+    // A megabyte of brackets once exhausted the stack.
+    EXPECT_EQ(error_of(std::string(500'000, '[') + std::string(500'000, ']')),
+              "identity: nested deeper than 32 levels");
     json["groups"][0]["extra"] = 1;
     EXPECT_EQ(error_of(json.dump()), "identity: group: unknown key 'extra'");
 }

@@ -151,18 +151,20 @@ TEST(Object, ForeignBytesAreNoObject) {
     EXPECT_EQ(decode_header({}).error().message, "0 bytes are too short for a header");
 }
 
+// The sample's bytes with this number at this place, and a right checksum.
+std::vector<std::byte> rewritten(const Sample& made, std::vector<std::byte> bytes, std::size_t at, std::uint64_t value,
+                                 std::size_t size) {
+    std::memcpy(bytes.data() + at, &value, size);
+    std::memset(bytes.data() + 160, 0, 4);
+    const std::uint32_t crc = crc32c(0, bytes.data(), made.layout.header_bytes);
+    std::memcpy(bytes.data() + 160, &crc, 4);
+    return bytes;
+}
+
 // A header whose checksum holds and whose content lies: somebody else's code may have written it.
 TEST(Object, LyingHeadersWithAValidChecksumAreRefused) {
     const Sample made = sample(2, 100);
-    const auto rewritten = [&](std::size_t at, std::uint64_t value, std::size_t size) {
-        std::vector<std::byte> bytes = made.bytes;
-        std::memcpy(bytes.data() + at, &value, size);
-        std::memset(bytes.data() + 160, 0, 4);
-        const std::uint32_t crc = crc32c(0, bytes.data(), made.layout.header_bytes);
-        std::memcpy(bytes.data() + 160, &crc, 4);
-        return bytes;
-    };
-    EXPECT_TRUE(decode_header(rewritten(28, 7, 4))) << "the tool that lies works";
+    EXPECT_TRUE(decode_header(rewritten(made, made.bytes, 28, 7, 4))) << "the tool that lies works";
     const struct {
         std::size_t at;
         std::uint64_t value;
@@ -173,10 +175,23 @@ TEST(Object, LyingHeadersWithAValidChecksumAreRefused) {
                 {200, 5000, 8}, {200, ~0ULL, 8}, {224, 4096, 8},   {224, 1 << 20, 8}};
     std::vector<std::uint32_t> crcs;
     for (const auto& lie : lies) {
-        const auto bytes = rewritten(lie.at, lie.value, lie.size);
+        const auto bytes = rewritten(made, made.bytes, lie.at, lie.value, lie.size);
         EXPECT_FALSE(decode_header(bytes)) << lie.at << " = " << lie.value;
         EXPECT_FALSE(check_header(bytes, made.facts, made.layout, crcs)) << lie.at << " = " << lie.value;
     }
+}
+
+// Numbers near 2^64 once let the second slice begin before the header.
+TEST(Object, SlicesThatWrapAroundAreRefused) {
+    const Sample made = sample(2, 100);
+    const std::uint64_t huge = std::uint64_t{0} - 4096;
+    auto bytes = made.bytes;
+    for (const auto& [at, value] :
+         {std::pair<std::size_t, std::uint64_t>{16, huge}, {200, huge}, {224, 0}, {232, huge}})
+        bytes = rewritten(made, std::move(bytes), at, value, 8);
+    const auto header = decode_header(bytes);
+    ASSERT_FALSE(header);
+    EXPECT_EQ(header.error().message, "slice 0 does not end within the object");
 }
 
 }  // namespace

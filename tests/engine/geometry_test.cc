@@ -56,7 +56,18 @@ TEST(Geometry, AnythingElseIsRefusedWithoutAnException) {
     changed = whole;
     changed["groups"][0]["kind"] = "spiral";
     EXPECT_FALSE(Geometry::from_json(changed.dump()));
+    EXPECT_FALSE(Geometry::from_json(std::string(100'000, '[') + std::string(100'000, ']')));
     for (const char* text : {"", "{", "[]", "7"}) EXPECT_FALSE(Geometry::from_json(text)) << text;
+}
+
+// A nonce is whatever bytes the store gives.
+TEST(Geometry, ANonceThatIsNoTextIsToldAsAnotherOne) {
+    Geometry geometry = sample();
+    geometry.nonce = "\xff\xfe";
+    const auto read = Geometry::from_json(geometry.to_json());
+    ASSERT_TRUE(read) << read.error().message;
+    EXPECT_FALSE(read->nonce.empty());
+    EXPECT_NE(read->nonce, geometry.nonce);
 }
 
 }  // namespace

@@ -101,6 +101,9 @@ TEST(Options, GoldenSentences) {
     EXPECT_EQ(error_of(R"({"store": ""})"), "option store: it is missing; give a URI such as \"file:///mnt/kv\"");
     for (const char* text : {"", "[]", "null", "7", "{", "\"store\""})
         EXPECT_EQ(error_of(text), "kv_connector_extra_config is not a JSON object");
+    // Many brackets once exhausted the stack.
+    EXPECT_EQ(error_of(R"({"store": )" + std::string(100'000, '[') + std::string(100'000, ']') + "}"),
+              "kv_connector_extra_config: options are plain values, not nested ones");
 }
 
 TEST(ChunkTokens, DefaultIsAbout16MiBWithinItsBounds) {
