@@ -55,6 +55,9 @@ bool become_nobody() {
 
 class AmongProcesses : public ::testing::TestWithParam<std::string> {
   protected:
+    void SetUp() override {
+        if (const auto why = untestable_why(GetParam()); !why.empty()) GTEST_SKIP() << "NOT TESTED: " << why;
+    }
     TempFolder folder_;
 };
 INSTANTIATE_TEST_SUITE_P(Modes, AmongProcesses,
@@ -304,7 +307,8 @@ TEST(OtherUsers, WithLittleLockableMemoryReadUnregistered) {
 TEST(Registration, HappensOnceARegionIsTouchedAndReadInto) {
     TempFolder folder;
     const auto store = open_or_fail(uri_of(folder.path(), "io=auto"));
-    if (store->describe().find("io_uring") == std::string::npos) GTEST_SKIP() << "NOT TESTED: " << store->describe();
+    if (store->describe().find("reads by io_uring") == std::string::npos)
+        GTEST_SKIP() << "NOT TESTED: " << store->describe();
     const auto region = Region::create({.name = "test", .size_bytes = 2 * mib});
     ASSERT_TRUE(region && (*region)->wait_touched(std::chrono::seconds(60)));
     store->attach(*region);

@@ -12,10 +12,12 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kvern/limits.h"
 #include "kvern/store.h"
+#include "store/uring_reader.h"
 
 namespace kvern::testing {
 
@@ -129,6 +131,11 @@ inline Op upload_op(OpKind kind, std::uint64_t upload, std::vector<Buffer> buffe
     op.upload = upload;
     op.buffers = std::move(buffers);
     return op;
+}
+
+// Why a store with these parameters can't be tested here, or nothing: io=uring is forbidden in many containers.
+inline std::string untestable_why(std::string_view uri) {
+    return uri.find("io=uring") == std::string_view::npos ? std::string() : UringReader::unusable_why();
 }
 
 inline std::unique_ptr<Store> open_or_fail(const std::string& uri) {
