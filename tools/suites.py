@@ -116,12 +116,19 @@ def tsan_steps(junit: Path) -> list[Step]:
     return [*cmake_build("tsan", ["-DKVERN_CLI=OFF"], built), ctest("tsan", junit, only, fixed)]
 
 
+def fuzz_steps(junit: Path) -> list[Step]:
+    return [*cmake_build("fuzz", [], []), Step([str(PYTHON), "tools/fuzz.py", "--seconds", "60", "--junit", str(junit)])]
+
+
 SUITES = [
     Suite("build", "release build with the Python module", 900, release_steps),
     Suite("unit", "C++ unit and conformance tests, release build", 300, lambda junit: [ctest("release", junit)]),
     Suite("house", "rules of the source tree", 600, house_steps),
+    Suite("docs", "documents and deploy/ against the code", 300, lambda junit: pytest("tests/docs", junit)),
     Suite("cli", "the kvern command", 300, lambda junit: [ctest("release", junit, "^cli$")]),
     Suite("python", "the connector's own Python, without an engine", 300, lambda junit: pytest("tests/python", junit)),
+    Suite("user", "stores, cache and command as an ordinary user without io_uring", 300,
+          lambda junit: pytest("tests/user", junit)),
     Suite("contract", "the connector against vLLM's contract, in random sequences", 600,
           lambda junit: pytest("tests/engine/contract", junit, "-rP", "--show-capture=stdout")),
     Suite("engine", "a real vLLM with the connector", 900,
@@ -130,10 +137,13 @@ SUITES = [
           lambda junit: pytest("tests/engine", junit, "--ignore=tests/engine/contract", "--slow", "-k", "test_kinds"),
           unnamed=False),
     Suite("wheel", "pip install into a bare environment", 600, lambda junit: pytest("tests/wheel", junit)),
+    Suite("deb", "the Debian package in a throw-away root", 300, lambda junit: pytest("tests/deb", junit)),
     Suite("asan", "the same C++ tests with address and undefined sanitizers", 900, asan_steps),
+    Suite("fuzz", "every parser, for a minute in all", 900, fuzz_steps),
     Suite("tsan", "memory, store and engine with the thread sanitizer", 900, tsan_steps),
 ]
 QUICK = ["build", "unit"]
+OWN_BUILD = ("asan", "fuzz", "tsan")  # need no release build
 
 
 # ---------------------------------------------------------------------------------------------------------- running
@@ -230,7 +240,7 @@ def chosen(names: list[str], quick: bool) -> list[Suite]:
     if unknown:
         known = ", ".join(suite.name for suite in SUITES)
         raise SystemExit(f"run: there is no suite '{unknown[0]}'; the suites are {known}")
-    if set(names) - {"asan", "tsan"} and "build" not in names:
+    if set(names) - set(OWN_BUILD) and "build" not in names:
         names = [*names, "build"]
     return [suite for suite in SUITES if suite.name in names or (not names and suite.unnamed)]
 
@@ -247,7 +257,7 @@ def main() -> int:
     outcomes = []
     for suite in chosen(args.suites, args.quick):
         print(f"== {suite.name}: {suite.about}", flush=True)
-        if outcomes and outcomes[0].name == "build" and outcomes[0].failed and suite.name not in ("asan", "tsan"):
+        if outcomes and outcomes[0].name == "build" and outcomes[0].failed and suite.name not in OWN_BUILD:
             outcomes.append(Outcome(suite.name, failed=1, note="not run: the release build failed"))
             continue
         outcomes.append(run_suite(suite))
