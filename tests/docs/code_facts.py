@@ -60,8 +60,8 @@ def value_of(initialiser: str) -> int | float:
 def limits() -> dict[str, int | float]:
     """Every constant of limits.h; durations in milliseconds."""
     text = re.sub(r"//[^\n]*", "", (ROOT / "include/kvern/limits.h").read_text())
-    found = re.findall(r"inline constexpr [\w:]+(?: [\w:]+)? (\w+)\s*(?:=\s*([^;]+)|\{([^;]*)\});", text)
-    found += re.findall(r"inline constexpr (?:std::)?\w+ (\w+)\s*(?:=\s*([^;]+)|\{([^;]*)\});", text)
+    found = re.findall(r"inline constexpr [\w:]+ (\w+)\s*(?:=\s*([^;]+)|\{([^;]*)\});", text)
+    assert len(found) == text.count("inline constexpr"), "a constant of limits.h has a form that is not known here"
     return {name: value_of(assigned or braced) for name, assigned, braced in found}
 
 
@@ -84,7 +84,7 @@ def option_defaults() -> dict[str, str]:
 def options() -> dict[str, Option]:
     defaults = option_defaults()
     unknown = set(option_names()) - set(defaults)
-    assert not unknown, f"struct Options has no field of the name of {sorted(unknown)}: teach tests/docs/code.py where it is"
+    assert not unknown, f"struct Options has no field of the name of {sorted(unknown)}: teach code_facts.py"
     return {name: Option(defaults[name], option_limits(name)) for name in option_names()}
 
 

@@ -43,6 +43,9 @@ def test_limits_are_those_of_the_code():
     assert not set(rows) - set(known), "docs/operations.md, Limits: there are no such limits"
     shown = {name: float(re.match(r"[\d,.]+", cells[0])[0].replace(",", "")) for name, cells in rows.items()}
     assert shown == {name: known[name] for name in rows}
+    others = {name for row in re.findall(r"^\| (`[^|]+) \|", section("Keep the store bounded"), re.MULTILINE)
+              for name in re.findall(r"`(\w+)`", row)}
+    assert others and others <= set(known)
 
 
 @pytest.mark.parametrize("section_title, entry, array", [
