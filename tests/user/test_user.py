@@ -31,7 +31,7 @@ def program(name: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def place() -> Iterator[Path]:
     """A folder of the user's own with the programs, HOME and TMPDIR."""
     folder = Path(subprocess.run(["mktemp", "-d", "/tmp/kvern-user-XXXXXX"], check=True, capture_output=True,
                                  text=True).stdout.strip())
