@@ -52,7 +52,7 @@ def option_limits(name: str) -> str:
 
 def value_of(initialiser: str) -> int | float:
     """The number that an initialiser of limits.h stands for."""
-    text = re.sub(r"(?:std::)?\w+\{([^}]*)\}", r"(\1)", initialiser)
+    text = re.sub(r"(?:std::)?\w+\{([^}]*)\}", r"(\1)", " ".join(initialiser.split()))
     assert re.fullmatch(r"[\d\s.()<*+-]+", text), f"limits.h: '{initialiser}' is no plain number"
     return eval(text, {"__builtins__": {}})
 
