@@ -671,7 +671,8 @@ TEST_P(StoreConformance, ClosingAnswersEverythingInFlight) {
 // A store whose values can be made older than they are: a file by its mtime, a value in memory by a clock.
 class Aging : public StoreConformance {
   protected:
-    Aging() {
+    void SetUp() override {
+        StoreConformance::SetUp();
         if (GetParam().name == "mem") store_ = make_mem_store(256 * mib, clock_);
     }
     void age(const std::string& key, std::chrono::nanoseconds by) {
