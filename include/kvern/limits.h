@@ -12,8 +12,6 @@ using std::chrono::milliseconds;
 
 inline constexpr std::size_t page_bytes = 4096;  // alignment of leases, slices and direct I/O
 
-inline constexpr std::size_t json_depth_max = 32;  // of any JSON document that is read
-
 // Memory (design: memory).
 inline constexpr std::size_t registration_bytes_max = (std::size_t{4} << 30) - (std::size_t{64} << 10);
 inline constexpr std::size_t uring_buffer_bytes_max = std::size_t{1} << 30;  // the kernel's limit for one fixed buffer

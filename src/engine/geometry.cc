@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
-#include "kvern/limits.h"
 
 namespace kvern {
 namespace {
@@ -44,7 +43,7 @@ std::string Geometry::to_json() const {
 }
 
 Result<Geometry> Geometry::from_json(std::string_view text) {
-    if (json_deeper_than(text, limits::json_depth_max))
+    if (json_deeper_than(text, json_depth_max))
         return fail(ErrorCode::internal, "a worker's geometry can't be read: it is nested too deep");
     Geometry geometry;
     try {  // nlohmann's typed access throws; nothing of it leaves this function
