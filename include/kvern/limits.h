@@ -70,6 +70,7 @@ inline constexpr std::size_t staging_mib_default = 1024;
 inline constexpr std::uint32_t lookup_wait_us_default = 500;
 inline constexpr std::uint32_t lookup_deadline_ms_default = 50;
 inline constexpr std::uint32_t load_stall_ms_default = 2000;
+inline constexpr milliseconds namespace_mark_interval{6 * 60 * 60 * 1000};  // an engine keeps its namespace so fresh
 inline constexpr unsigned min_free_percent_default = 5;  // of the store; below it stores stop
 inline constexpr milliseconds space_interval{1000};      // how often a worker that stores asks for the space
 inline constexpr unsigned load_attempts_max = 3;         // failed loads of one request; then it is computed

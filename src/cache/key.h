@@ -75,6 +75,9 @@ std::string object_key(std::string_view namespace_hex, const ChunkId& chunk, std
 std::string identity_key(std::string_view namespace_hex);
 std::string label_key(std::string_view namespace_hex);
 
+// Under it engines leave a note while they start, which their workers must see.
+inline constexpr std::string_view start_notes_prefix = "kvern-start/";
+
 // The parts of an object's key; nothing if the text is no such key.
 struct ObjectName {
     std::string namespace_hex;

@@ -22,6 +22,7 @@ constexpr milliseconds miss_settled_for{2000};
 constexpr milliseconds lookup_deadline_max{1000};
 // What the engine's tables hold outside full attention where a block is not there (any more).
 constexpr std::int32_t null_block = 0;
+constexpr std::uint64_t tag_of_marks = 0;  // their answers are of no interest
 
 std::string random_hex(std::size_t bytes) {
     std::random_device device;
@@ -147,8 +148,13 @@ void SchedulerHalf::open_namespace() {
     namespace_hex_ = to_hex(name_space_);
     presence_.clear();
     lookups_.configure(namespace_hex_, groups_);
+    publish();
+}
+
+void SchedulerHalf::publish() {
     if (options_.mode == Mode::read_only) return;
-    publish(identity_key(namespace_hex_), text);
+    published_at_ = clock_.now();
+    publish(identity_key(namespace_hex_), identity_.to_json());
     publish(label_key(namespace_hex_), label_ + "\n");
 }
 
@@ -161,7 +167,13 @@ void SchedulerHalf::publish(std::string key, std::string text) {
     op.key = std::move(key);
     op.buffers = {{reinterpret_cast<std::byte*>(kept.data()), kept.size()}};
     op.condition = Condition::absent;
-    store_->submit({&op, 1}, publish_queue_);
+    Op mark;
+    mark.tag = tag_of_marks;
+    mark.key = op.key;
+    mark.length = 0;
+    mark.mark_used = true;
+    Op both[] = {std::move(op), std::move(mark)};
+    store_->submit(both, publish_queue_);
 }
 
 // --- What is there
@@ -562,8 +574,10 @@ void SchedulerHalf::finish(const std::string& id) {
 }
 
 std::string SchedulerHalf::build_step() {
+    if (open_ && clock_.now() - published_at_ > limits::namespace_mark_interval) publish();
     if (!published_.empty())
         for (const Completion& completion : publish_queue_.drain()) {
+            if (completion.tag == tag_of_marks) continue;  // it may have come before there was anything to mark
             if (completion.outcome.status != Status::ok && completion.outcome.error.code != ErrorCode::precondition)
                 log(LogLevel::warning, "identity", completion.outcome.error.message);
             published_.erase(completion.tag);

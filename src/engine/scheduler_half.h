@@ -165,6 +165,9 @@ class SchedulerHalf {
     std::optional<std::vector<std::int32_t>> pages_of(const GroupPlan& plan, std::span<const std::int32_t> table,
                                                       std::size_t chunk) const;
     void open_namespace();
+    // Puts what says what the namespace is, where it is not there, and marks it as used: else a collector would take an
+    // idle engine's namespace for a left-over.
+    void publish();
     void publish(std::string key, std::string text);
     void start_lookup(Request& request, std::size_t from);
     void end_lookup(Request& request);
@@ -208,6 +211,7 @@ class SchedulerHalf {
 
     std::unordered_map<std::uint64_t, std::string> published_;  // texts being put, by tag
     std::uint64_t next_publish_ = 1;
+    TimePoint published_at_{};
     CompletionQueue publish_queue_;
 };
 

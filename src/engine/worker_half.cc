@@ -34,7 +34,7 @@ Result<std::shared_ptr<Region>> take_staging(const Options& options, const Worke
 }  // namespace
 
 std::string nonce_key(std::string_view engine_id) {
-    return fmt::format("kvern-start/{}", url_escape(engine_id));
+    return fmt::format("{}{}", start_notes_prefix, url_escape(engine_id));
 }
 
 Result<std::unique_ptr<WorkerHalf>> WorkerHalf::create(const Options& options, WorkerMemory memory,

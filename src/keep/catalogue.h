@@ -18,9 +18,6 @@
 
 namespace kvern {
 
-// Keys of the notes by which the workers of an engine prove that they see the scheduler's store; of no use after a
-// start.
-inline constexpr std::string_view start_notes_prefix = "kvern-start/";
 
 struct StoredObject {
     std::uint64_t size_bytes = 0;

@@ -116,6 +116,26 @@ TEST(SchedulerStart, TheNamespaceIsTheIdentityWithModelSeedAndTenant) {
     EXPECT_EQ(f.store->values()[label_key(f.half->namespace_hex())], "label\n");
 }
 
+TEST(SchedulerStart, TheNamespaceIsPublishedAndMarkedAgainWhileTheEngineRuns) {
+    SchedulerFixture f;
+    f.store->erase_value(label_key(f.half->namespace_hex()));  // a collector took it
+    const auto marks = [&] {
+        std::size_t count = 0;
+        for (const Op& op : f.store->log()) count += op.kind == OpKind::get && op.mark_used && op.length == 0;
+        return count;
+    };
+    EXPECT_EQ(marks(), 2U);
+    f.clock.advance(limits::namespace_mark_interval);
+    f.step();
+    EXPECT_EQ(marks(), 2U);
+    f.clock.advance(std::chrono::milliseconds(1));
+    f.step();
+    EXPECT_EQ(marks(), 4U);
+    EXPECT_TRUE(f.store->values().contains(label_key(f.half->namespace_hex())));
+    f.step();
+    EXPECT_EQ(marks(), 4U);
+}
+
 TEST(SchedulerStart, RanksThatHoldAlikeShareOneObject) {
     SchedulerFixture f(test_options(), true, false);
     ASSERT_TRUE(f.half->announce("engine"));
