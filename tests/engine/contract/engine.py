@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lazy_device import LazyDevice
-from models import Setting, engine_config, memory_configs
+from settings import Setting, engine_config, memory_configs
 from objects import Known
 from rank import Rank, Variant
 from rules import Ledger, Violation, broken, watch_scheduler

@@ -132,7 +132,7 @@ def make_module(mutant: Mutant) -> str:
 
 def judge(mutant: Mutant, seed: int) -> str:
     """Plays against one mutant: 'FOUND <sequences> <violation>' or 'ALIVE'."""
-    from models import SETTINGS
+    from settings import SETTINGS
     from rules import Violation
     from test_contract import play
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from golden import Chain, Paint
-from models import BLOCK, Setting, group_layers
+from settings import BLOCK, Setting, group_layers
 from rules import broken
 
 HEADER = struct.Struct("<8sIIQII32sI64sIIIIIIIIIQ")  # up to `parent`

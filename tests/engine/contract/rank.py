@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from lazy_device import LazyDevice
 from golden import SCRIBBLE, Chain, Paint
-from models import BLOCK, WINDOW, Setting, layer_name
+from settings import BLOCK, WINDOW, Setting, layer_name
 from rules import Ledger, Violation, broken, watch_worker
 from vllm.distributed import parallel_state
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from models import BLOCK
+from settings import BLOCK
 
 CALL_LIMIT_S = 5.0  # I11: no call into the connector may take longer, whatever the store does (a busy machine included)
 SHUTDOWN_LIMIT_S = 40.0

@@ -18,7 +18,7 @@ from pathlib import Path
 from engine import Engine
 from golden import VOCABULARY, Chain
 from hypothesis import strategies as st
-from models import CHUNK, LAYERS, MAX_TOKENS, SETTINGS
+from settings import CHUNK, LAYERS, MAX_TOKENS, SETTINGS
 from objects import Known
 from rank import Variant
 from rules import Violation, broken

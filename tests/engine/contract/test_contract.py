@@ -11,7 +11,7 @@ from collections import Counter
 
 import hypothesis
 import pytest
-from models import CHUNK, SETTINGS
+from settings import CHUNK, SETTINGS
 from mutants import MUTANTS, ROOT, changed
 from rules import Violation
 from sequence import Case, Player, case_strategy, prompt
