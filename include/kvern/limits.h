@@ -12,6 +12,8 @@ using std::chrono::milliseconds;
 
 inline constexpr std::size_t page_bytes = 4096;  // alignment of leases, slices and direct I/O
 
+inline constexpr std::size_t json_depth_max = 32;  // levels of any JSON document that is read
+
 // Memory (design: memory).
 inline constexpr std::size_t registration_bytes_max = (std::size_t{4} << 30) - (std::size_t{64} << 10);
 inline constexpr std::size_t uring_buffer_bytes_max = std::size_t{1} << 30;  // the kernel's limit for one fixed buffer
@@ -71,9 +73,10 @@ inline constexpr std::uint32_t lookup_wait_us_default = 500;
 inline constexpr std::uint32_t lookup_deadline_ms_default = 50;
 inline constexpr std::uint32_t load_stall_ms_default = 2000;
 inline constexpr milliseconds namespace_mark_interval{6 * 60 * 60 * 1000};  // an engine keeps its namespace so fresh
-inline constexpr unsigned min_free_percent_default = 5;  // of the store; below it stores stop
-inline constexpr milliseconds space_interval{1000};      // how often a worker that stores asks for the space
-inline constexpr unsigned load_attempts_max = 3;         // failed loads of one request; then it is computed
+inline constexpr unsigned min_free_percent_default = 5;                     // of the store; below it stores stop
+inline constexpr milliseconds space_interval{1000};  // how often a worker that stores asks for the space
+inline constexpr milliseconds peer_read_wait{1000};  // for another rank's read, and at most half of load_stall_ms
+inline constexpr unsigned load_attempts_max = 3;     // failed loads of one request; then it is computed
 inline constexpr std::size_t gpu_staging_mib_default = 256;
 inline constexpr std::size_t lookup_first_chunks = 64;     // asked alone first: most misses end here
 inline constexpr double store_staging_fraction_max = 0.5;  // stores may hold this part of staging, loads the rest

@@ -111,8 +111,8 @@ std::string Identity::to_json() const {
 Result<Identity> Identity::from_json(std::string_view text) {
     if (text.size() > limits::identity_bytes_max)
         return fail(ErrorCode::corrupt, fmt::format("identity: {} bytes are more than the limit", text.size()));
-    if (json_deeper_than(text, json_depth_max))
-        return fail(ErrorCode::corrupt, fmt::format("identity: nested deeper than {} levels", json_depth_max));
+    if (json_deeper_than(text, limits::json_depth_max))
+        return fail(ErrorCode::corrupt, fmt::format("identity: nested deeper than {} levels", limits::json_depth_max));
     const json parsed = json::parse(text, nullptr, false);
     if (parsed.is_discarded()) return fail(ErrorCode::corrupt, "identity: not JSON");
     Identity identity;

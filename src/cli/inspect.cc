@@ -159,7 +159,7 @@ class Inspection {
         if (namespace_of(text) != header_->facts.name_space)
             return wrong_.push_back(fmt::format("'{}' does not have the namespace's SHA-256", op.key));
         if (const auto identity = Identity::from_json(text); !identity) wrong_.push_back(identity.error().message);
-        if (!json_deeper_than(text, json_depth_max)) identity_ = text;  // printing calls itself once a level
+        if (!json_deeper_than(text, limits::json_depth_max)) identity_ = text;  // printing calls itself once a level
     }
 
     int read_slices() {

@@ -43,7 +43,7 @@ std::string Geometry::to_json() const {
 }
 
 Result<Geometry> Geometry::from_json(std::string_view text) {
-    if (json_deeper_than(text, json_depth_max))
+    if (json_deeper_than(text, limits::json_depth_max))
         return fail(ErrorCode::internal, "a worker's geometry can't be read: it is nested too deep");
     Geometry geometry;
     try {  // nlohmann's typed access throws; nothing of it leaves this function

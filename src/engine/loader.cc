@@ -170,7 +170,8 @@ void Loader::start_reads() {
                 const std::uint64_t tag = next_tag_;
                 Read& read = add_read(load, load.next);
                 if (shares(id) && peers_->read_elsewhere(id)) {
-                    read.awaited_until = std::chrono::steady_clock::now() + settings_.stall / 2;
+                    read.awaited_until = std::chrono::steady_clock::now() +
+                                         std::min<SteadyTime::duration>(settings_.stall / 2, limits::peer_read_wait);
                     ++awaited_;
                 } else if (!start_read(tag, read)) {
                     reading_.erase(id);
@@ -420,7 +421,7 @@ void Loader::chunk_failed(Load& load, std::size_t chunk, LoadFailure reason, con
     load.failed_chunk = chunk;
     if (peers_) decline(load, load.job.whole ? 0 : chunk);
     log(reason == LoadFailure::absent ? LogLevel::info : LogLevel::warning, "load",
-        fmt::format("request {}: chunk {} of {} will be recomputed: {}", load.job.request, chunk + 1,
+        fmt::format("request {}: object {} of {} will be recomputed: {}", load.job.request, chunk + 1,
                     load.job.chunks.size(), why));
     load.end = load.job.whole ? 0 : chunk;
     detach(load, load.end, stalled);

@@ -78,7 +78,7 @@ class Reader {
 }  // namespace
 
 Result<Options> Options::parse(std::string_view text) {
-    if (json_deeper_than(text, json_depth_max))
+    if (json_deeper_than(text, limits::json_depth_max))
         return fail(ErrorCode::invalid_argument,
                     "kv_connector_extra_config: options are plain values, not nested ones");
     const json object = json::parse(text, nullptr, false);

@@ -18,7 +18,8 @@ namespace kvern {
 namespace {
 
 // How long an offer waits for a load that has not come here yet; also the reader keeps it no longer.
-constexpr std::chrono::seconds offer_lives{2};
+constexpr auto offer_lives = 2 * limits::peer_read_wait;
+constexpr std::chrono::milliseconds send_again_after{5};
 constexpr std::size_t datagram_bytes_max = 16 << 10;
 
 enum class Kind : std::uint8_t { offer, decline, release };
@@ -151,17 +152,19 @@ void PeerReads::move_on(TimePoint now) {
 }
 
 void PeerReads::send(Peer& peer) {
-    // What does not fit into the other's queue now is lost: both sides have a deadline for what they wait for.
     constexpr std::size_t whole_messages = datagram_bytes_max / sizeof(Wire) * sizeof(Wire);
+    if (peer.outbox.empty()) return;
     socklen_t size = 0;
     const sockaddr_un address = address_of(set_, peer.replica, size);
-    for (std::string_view rest = peer.outbox; !rest.empty();
-         rest.remove_prefix(std::min(rest.size(), whole_messages))) {
+    std::string_view rest = peer.outbox;
+    while (!rest.empty()) {
         const std::string_view part = rest.substr(0, whole_messages);
-        [[maybe_unused]] const auto sent = ::sendto(socket_, part.data(), part.size(), MSG_DONTWAIT | MSG_NOSIGNAL,
-                                                    reinterpret_cast<const sockaddr*>(&address), size);
+        const auto sent = ::sendto(socket_, part.data(), part.size(), MSG_DONTWAIT | MSG_NOSIGNAL,
+                                   reinterpret_cast<const sockaddr*>(&address), size);
+        if (sent < 0 && errno == EAGAIN) break;  // its queue is full (ten datagrams, by default): a little later
+        rest.remove_prefix(part.size());         // a rank that has gone misses nothing
     }
-    peer.outbox.clear();
+    peer.outbox.erase(0, peer.outbox.size() - rest.size());
 }
 
 void PeerReads::receive(TimePoint now) {
@@ -218,6 +221,8 @@ PeerReads::TimePoint PeerReads::next_deadline() const {
     TimePoint next = TimePoint::max();
     for (const auto& [key, kept] : kept_) next = std::min(next, kept.until);
     for (const auto& [key, got] : got_) next = std::min(next, got.until);
+    for (const Peer& peer : peers_)
+        if (!peer.outbox.empty()) next = std::min(next, std::chrono::steady_clock::now() + send_again_after);
     return next;
 }
 

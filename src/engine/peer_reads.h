@@ -5,7 +5,7 @@
 // Every rank gets the same loads, so who reads an object follows from its hash. The reader *offers* the object when it
 // lies in its staging (a memfd that the others map) and keeps it there until they have *released* it, or until a
 // deadline. Nothing depends on it: an offer that does not come, comes too late or does not have its checksums only
-// means that the rank reads for itself. So messages may be lost (datagrams of a Unix socket, never waited for).
+// means that the rank reads for itself. So messages are never waited for (datagrams of a Unix socket).
 //
 // Belongs to the loader's thread. Ranks find each other by the engine's id, on one host and in one PID namespace only.
 #pragma once

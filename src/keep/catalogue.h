@@ -18,7 +18,6 @@
 
 namespace kvern {
 
-
 struct StoredObject {
     std::uint64_t size_bytes = 0;
     std::int64_t mtime_ns = 0;
