@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "kvern/limits.h"
 
 namespace kvern {
 namespace {
