@@ -108,6 +108,8 @@ class Ledger:
                 self.seen["failed loads"] += 1
             else:
                 done.append(load)
+        for load in done:  # what another request has loaded well meanwhile is there
+            self.failed_blocks.difference_update(load.hashes)
         return done
 
     def ran(self, request: Any, end_tokens: int) -> None:
