@@ -39,7 +39,10 @@ inline constexpr milliseconds file_lock_wait{2000};       // for the lock of eta
 inline constexpr std::size_t uring_buffers_max = 1024;    // registered parts of up to 1 GiB a file store
 inline constexpr milliseconds temporary_age_max{60 * 60 * 1000};  // older left-over temporaries are removed
 inline constexpr milliseconds use_mark_interval{60 * 60 * 1000};  // a use moves an mtime that is older than this
-inline constexpr milliseconds close_wait{5000};  // how long closing a store waits for what is in flight
+inline constexpr milliseconds close_wait{5000};    // how long closing a store waits for what is in flight
+inline constexpr milliseconds open_wait{10000};    // how long opening a store waits for its file system
+inline constexpr milliseconds answer_wait{10000};  // how long a start or a command waits for one answer of a store
+inline constexpr milliseconds fault_check{50};     // fault: looks at its control file at most this often
 inline constexpr std::size_t mem_store_bytes_default = std::size_t{256} << 20;
 
 // Cache (design: cache).
@@ -81,6 +84,7 @@ inline constexpr std::size_t gpu_staging_mib_default = 256;
 inline constexpr std::size_t lookup_first_chunks = 64;     // asked alone first: most misses end here
 inline constexpr double store_staging_fraction_max = 0.5;  // stores may hold this part of staging, loads the rest
 inline constexpr unsigned breaker_failures = 3;            // in a row, then the store is left alone ...
-inline constexpr milliseconds breaker_open{5000};          // ... for this long, then one probe
+inline constexpr milliseconds breaker_open{5000};          // ... for this long, then one probe; doubled if that fails
+inline constexpr milliseconds breaker_open_max{20000};     // ... up to this
 
 }  // namespace kvern::limits

@@ -165,12 +165,17 @@ class Store {
 // Opens a store by URI:
 //   file:///path?io=auto|uring|threads&direct=auto|on|off&depth=N
 //   mem:?size=256MiB
+//   fault:CONTROL_FILE!URI   the store URI with faults injected as a JSON file says, for rehearsals
+//                            (docs/operations.md): fault:/run/faults.json!file:///mnt/kv?io=threads
 // An unknown scheme, parameter or value is an error with a suggestion. file: creates nothing but its own root's
-// `.kvern-tmp` folder; a root that is missing is an error that says so.
+// `.kvern-tmp` folder; a root that is missing, or gives no answer for limits::open_wait, is an error that says so.
 Result<std::unique_ptr<Store>> open_store(std::string_view uri);
 
-// Submits one operation and waits for its outcome. For tools and tests, not for data paths.
+// Submits one operation and waits for its outcome, for ever if need be. For tests and for what has its own deadline.
 Outcome run(Store& store, Op op);
+// The same for tools and starts: failed(unavailable) when no answer came within `wait`. The operation then goes on, so
+// `memory` must own what its buffers name; it is kept until the answer comes, or for ever.
+Outcome run(Store& store, Op op, std::chrono::milliseconds wait, std::shared_ptr<const void> memory = nullptr);
 
 // One sentence for people about an outcome that is not ok: "get 'k': no such key", "put 'k': busy: …".
 std::string explain(const Op& op, const Outcome& outcome);

@@ -3,10 +3,14 @@
 
 #include <algorithm>
 #include <array>
+#include <future>
 #include <mutex>
 #include <shared_mutex>
+#include <system_error>
+#include <thread>
 
 #include "base/text.h"
+#include "base/thread.h"
 #include "store/file_tasks.h"
 #include "store/file_uploads.h"
 #include "store/op_check.h"
@@ -228,6 +232,34 @@ bool FileStore::close(std::chrono::milliseconds wait) {
     return close_result_;
 }
 
+// Opens the root and finds out what its file system can do, in a thread of its own: a dead server may keep it for ever.
+Result<std::shared_ptr<FileContext>> open_context(const std::string& path) {
+    using Opened = Result<std::shared_ptr<FileContext>>;
+    auto promise = std::make_shared<std::promise<Opened>>();
+    auto answer = promise->get_future();
+    std::thread opener;
+    try {
+        opener = start_thread("kvern-open", [promise, path] {
+            auto root = FileRoot::open(path);
+            if (!root) return promise->set_value(tl::unexpected(root.error()));
+            auto context = std::make_shared<FileContext>();
+            context->root = std::move(*root);
+            context->facts = find_facts(*context->root);
+            promise->set_value(std::move(context));
+        });
+    } catch (const std::system_error& error) {
+        return fail(ErrorCode::resource, "store root " + path + ": no thread to open it: " + error.what());
+    }
+    if (answer.wait_for(limits::open_wait) == std::future_status::ready) {
+        opener.join();  // a caller that forks next must find no thread of ours
+        return answer.get();
+    }
+    opener.detach();
+    return fail(ErrorCode::unavailable, "store root " + path + ": no answer within " +
+                                            std::to_string(limits::open_wait.count()) +
+                                            " ms: check that the server behind this mount answers, or unmount it");
+}
+
 }  // namespace
 
 Result<FileOptions> file_options(const Uri& uri) {
@@ -251,11 +283,9 @@ Result<FileOptions> file_options(const Uri& uri) {
 Result<std::unique_ptr<Store>> open_file_store(const Uri& uri) {
     const auto options = file_options(uri);
     if (!options) return tl::unexpected(options.error());
-    auto root = FileRoot::open(uri.path);
-    if (!root) return tl::unexpected(root.error());
-    auto context = std::make_shared<FileContext>();
-    context->root = std::move(*root);
-    context->facts = find_facts(*context->root);
+    auto opened = open_context(uri.path);
+    if (!opened) return tl::unexpected(opened.error());
+    auto context = std::move(*opened);
     auto& facts = context->facts;
     if (options->direct == "off") facts.buffered_why = "direct=off";
     if (options->direct == "on" && !facts.direct && !facts.memory_file_system) {

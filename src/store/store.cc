@@ -2,9 +2,11 @@
 #include "kvern/store.h"
 
 #include <array>
+#include <list>
 
 #include "base/text.h"
 #include "base/uri.h"
+#include "store/fault_store.h"
 #include "store/file_store.h"
 #include "store/mem_store.h"
 
@@ -16,7 +18,8 @@ struct Engine {
     std::string_view scheme;
     Opener open;
 };
-constexpr std::array engines{Engine{"file", open_file_store}, Engine{"mem", open_mem_store}};
+constexpr std::array engines{Engine{"file", open_file_store}, Engine{"mem", open_mem_store},
+                             Engine{"fault", open_fault_store}};
 
 std::string subject(const Op& op) {
     switch (op.kind) {
@@ -29,6 +32,30 @@ std::string subject(const Op& op) {
         default:
             return " '" + op.key + "'";
     }
+}
+
+// Operations that somebody stopped waiting for: their queue, and the memory that may still be written.
+struct Abandoned {
+    std::unique_ptr<CompletionQueue> queue;
+    std::shared_ptr<const void> memory;
+};
+
+// Keeps one more; frees those that have been answered meanwhile.
+void abandon(Abandoned one) {
+    static auto* const mutex = new std::mutex;  // never destroyed: transfers outlive main()
+    static auto* const all = new std::list<Abandoned>;
+    const std::lock_guard lock(*mutex);
+    all->remove_if([](const Abandoned& earlier) { return !earlier.queue->drain().empty(); });
+    all->push_back(std::move(one));
+}
+
+Outcome unanswered(const Store& store, std::chrono::milliseconds wait) {
+    const auto text = store.describe();
+    Outcome outcome;
+    outcome.error = {ErrorCode::unavailable,
+                     "no answer within " + std::to_string(wait.count()) + " ms from " + text.substr(0, text.find(';')) +
+                         ": check that the server or device behind it answers, for instance with ls"};
+    return outcome;
 }
 
 }  // namespace
@@ -93,6 +120,16 @@ Outcome run(Store& store, Op op) {
         auto completions = queue.drain();
         if (!completions.empty()) return std::move(completions.front().outcome);
     }
+}
+
+Outcome run(Store& store, Op op, std::chrono::milliseconds wait, std::shared_ptr<const void> memory) {
+    auto queue = std::make_unique<CompletionQueue>();
+    store.submit({&op, 1}, *queue);
+    queue->wait(wait);
+    auto completions = queue->drain();
+    if (!completions.empty()) return std::move(completions.front().outcome);
+    abandon({std::move(queue), std::move(memory)});
+    return unanswered(store, wait);
 }
 
 std::string explain(const Op& op, const Outcome& outcome) {

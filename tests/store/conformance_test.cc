@@ -5,6 +5,7 @@
 #include <sys/statvfs.h>
 
 #include <algorithm>
+#include <fstream>
 #include <functional>
 #include <latch>
 #include <map>
@@ -30,6 +31,11 @@ EngineCase file_case(const std::string& name, const std::string& params) {
     return {name, [params](const std::string& folder) { return "file://" + folder + "?" + params; }};
 }
 
+std::string faulty(const std::string& folder, const std::string& rule) {
+    std::ofstream(folder + "/faults.json") << "{\"rules\": [" << rule << "]}";
+    return "fault:" + folder + "/faults.json!mem:";
+}
+
 const std::vector<EngineCase>& engines() {
     static const std::vector<EngineCase> all{
         {"mem", [](const std::string&) { return std::string("mem:?size=256MiB"); }},
@@ -40,6 +46,12 @@ const std::vector<EngineCase>& engines() {
         file_case("file_threads_direct", "io=threads&direct=on"),
         file_case("file_threads_buffered", "io=threads&direct=off"),
         file_case("file_threads_auto", "io=threads&direct=auto"),
+        {"fault_without_rules_over_file",
+         [](const std::string& folder) { return "fault:" + folder + "/.kvern-none!file://" + folder; }},
+        // Faults that change nothing, so that every operation takes the way of one that does.
+        {"fault_stalling_nothing", [](const auto& f) { return faulty(f, R"({"fault": "stall", "ms": 0})"); }},
+        {"fault_dripping_fast",
+         [](const auto& f) { return faulty(f, R"({"fault": "drip", "bytes_per_second": 1e15})"); }},
     };
     return all;
 }
