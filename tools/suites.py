@@ -80,7 +80,7 @@ def cmake_build(preset: str, options: list[str], targets: list[str]) -> list[Ste
 def ctest(preset: str, junit: Path, only: str = "", prefix: list[str] | None = None) -> Step:
     """Tests of a build, by default the C++ ones; each GoogleTest program writes its cases to its own JUnit file."""
     command = [*(prefix or []), "ctest", "--test-dir", f"build/{preset}", "-V", "-j", "1", "--no-tests=error"]
-    command += ["--timeout", "600", *(["-R", only] if only else ["-E", "^(house|cli)$"])]
+    command += ["--timeout", "600", *(["-R", only] if only else ["-E", "^(house|cli|fault)$"])]
     return Step(command, {**SANITIZER_ENV, "GTEST_OUTPUT": f"xml:{junit}/"})
 
 
@@ -136,6 +136,7 @@ SUITES = [
     Suite("kinds", "every kind of KV cache with a real vLLM, the slow cases too", 3600,
           lambda junit: pytest("tests/engine", junit, "--ignore=tests/engine/contract", "--slow", "-k", "test_kinds"),
           unnamed=False),
+    Suite("fault", "writers that die, full disks, dead mounts", 300, lambda junit: [ctest("release", junit, "^fault$")]),
     Suite("wheel", "pip install into a bare environment", 600, lambda junit: pytest("tests/wheel", junit)),
     Suite("deb", "the Debian package in a throw-away root", 300, lambda junit: pytest("tests/deb", junit)),
     Suite("asan", "the same C++ tests with address and undefined sanitizers", 900, asan_steps),

@@ -39,10 +39,11 @@ inline constexpr milliseconds file_lock_wait{2000};       // for the lock of eta
 inline constexpr std::size_t uring_buffers_max = 1024;    // registered parts of up to 1 GiB a file store
 inline constexpr milliseconds temporary_age_max{60 * 60 * 1000};  // older left-over temporaries are removed
 inline constexpr milliseconds use_mark_interval{60 * 60 * 1000};  // a use moves an mtime that is older than this
-inline constexpr milliseconds close_wait{5000};    // how long closing a store waits for what is in flight
-inline constexpr milliseconds open_wait{10000};    // how long opening a store waits for its file system
-inline constexpr milliseconds answer_wait{10000};  // how long a start or a command waits for one answer of a store
-inline constexpr milliseconds fault_check{50};     // fault: looks at its control file at most this often
+inline constexpr milliseconds close_wait{5000};     // how long closing a store waits for what is in flight
+inline constexpr milliseconds open_wait{10000};     // how long opening a store waits for its file system
+inline constexpr milliseconds answer_wait{10000};   // how long the start of an engine waits for one answer of a store
+inline constexpr milliseconds command_wait{30000};  // how long a command waits for one answer of a store
+inline constexpr milliseconds fault_check{50};      // fault: looks at its control file at most this often
 inline constexpr std::size_t mem_store_bytes_default = std::size_t{256} << 20;
 
 // Cache (design: cache).

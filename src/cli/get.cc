@@ -36,7 +36,7 @@ class Get {
         if (!lease) return complain(lease.error());
         for (std::uint64_t at = options_.offset; at < end_;) {
             const std::size_t size_bytes = std::min<std::uint64_t>(end_ - at, piece_bytes);
-            if (const int moved = piece(at, {lease->data(), size_bytes}, *output); moved != exit_ok) return moved;
+            if (const int moved = piece(at, *lease, size_bytes, *output); moved != exit_ok) return moved;
             at += size_bytes;
         }
         if (auto published = output->publish(); !published) return complain(failed(published.error()));
@@ -50,7 +50,7 @@ class Get {
         op.kind = OpKind::stat;
         op.with_metadata = true;
         op.key = target_.key;
-        Outcome outcome = run(*target_.store, op);
+        Outcome outcome = ask(*target_.store, op);
         op.kind = OpKind::get;  // the word in messages
         if (outcome.status != Status::ok) return complain(op, outcome);
         stat_ = std::move(outcome.stat);
@@ -67,19 +67,19 @@ class Get {
         return exit_ok;
     }
 
-    int piece(std::uint64_t at, std::span<std::byte> into, Output& output) {
+    int piece(std::uint64_t at, Lease& lease, std::size_t size_bytes, Output& output) {
         Op op;
         op.kind = OpKind::get;
         op.key = target_.key;
         op.offset = at;
-        op.length = into.size();
-        op.buffers.push_back(Buffer{into.data(), into.size()});
-        const Outcome outcome = run(*target_.store, op);
+        op.length = size_bytes;
+        op.buffers.push_back(Buffer{lease.data(), size_bytes});
+        const Outcome outcome = ask(*target_.store, op, &lease);
         // A shorter new version fails by its size before its etag can be compared: look at the etag first.
         const bool other_version = !outcome.stat.etag.empty() && outcome.stat.etag != stat_.etag;
         if (other_version || outcome.status == Status::miss) return replaced();
         if (outcome.status != Status::ok) return complain(op, outcome);
-        if (auto written = output.write(into); !written) return complain(failed(written.error()));
+        if (auto written = output.write({lease.data(), size_bytes}); !written) return complain(failed(written.error()));
         return exit_ok;
     }
 

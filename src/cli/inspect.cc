@@ -40,7 +40,7 @@ class Inspection {
         Op op;
         op.kind = OpKind::stat;
         op.key = target_.key;
-        const Outcome outcome = run(*target_.store, op);
+        const Outcome outcome = ask(*target_.store, op);
         if (outcome.status != Status::ok) return complain(op, outcome);
         stat_ = outcome.stat;
         name_ = parse_object_key(target_.key);
@@ -107,7 +107,7 @@ class Inspection {
         op.offset = offset;
         op.length = size_bytes;
         op.buffers.push_back({lease->data(), size_bytes});
-        const Outcome outcome = run(*target_.store, op);
+        const Outcome outcome = ask(*target_.store, op, &*lease);
         if (outcome.status == Status::miss || (!outcome.stat.etag.empty() && outcome.stat.etag != stat_.etag))
             return fail(ErrorCode::io,
                         fmt::format("inspect '{}': the object was replaced or removed while it was read; try again",
@@ -153,7 +153,7 @@ class Inspection {
         op.kind = OpKind::get;
         op.key = identity_key(to_hex(header_->facts.name_space));
         op.buffers.push_back({lease->data(), limits::identity_bytes_max});
-        const Outcome outcome = run(*target_.store, op);
+        const Outcome outcome = ask(*target_.store, op, &*lease);
         if (outcome.status != Status::ok) return wrong_.push_back(explain(op, outcome));
         const std::string text(reinterpret_cast<const char*>(lease->data()), outcome.bytes);
         if (namespace_of(text) != header_->facts.name_space)

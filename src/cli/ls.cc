@@ -58,7 +58,7 @@ int list(const Options& options) {
     op.key = *prefix;
     op.limit = limits::list_entries_max;
     // The first page comes before anything is printed: a wrong prefix leaves no half of a document.
-    Outcome page = run(**store, op);
+    Outcome page = ask(**store, op);
     if (page.status != Status::ok) {
         return page.error.code == ErrorCode::invalid_argument ? complain(page.error) : complain(op, page);
     }
@@ -68,7 +68,7 @@ int list(const Options& options) {
         if (!page.more || page.entries.empty()) break;
         if (interrupted()) return complain(exit_failed, "ls: interrupted, the list is not complete");
         op.after = page.entries.back().key;
-        page = run(**store, op);
+        page = ask(**store, op);
         if (page.status != Status::ok) return complain(op, page);
     }
     printer.finish();

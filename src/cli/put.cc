@@ -50,24 +50,24 @@ class Put {
     int put_whole(std::size_t size_bytes) {
         if (interrupted()) return gave_up();
         const Op op = make(OpKind::put, size_bytes);
-        const Outcome outcome = run(*target_.store, op);
+        const Outcome outcome = ask(*target_.store, op, &lease_);
         return outcome.status == Status::ok ? report(outcome.stat) : complain(op, outcome);
     }
 
     int upload(std::size_t first_bytes) {
         const Op begin = make(OpKind::begin);
-        const Outcome begun = run(*target_.store, begin);
+        const Outcome begun = ask(*target_.store, begin);
         if (begun.status != Status::ok) return complain(begin, begun);
         upload_ = begun.upload;
         const int appended = append_all(first_bytes);
         if (appended != exit_ok) {
-            run(*target_.store, make(OpKind::abort));
+            ask(*target_.store, make(OpKind::abort));
             return appended;
         }
         const Op commit = make(OpKind::commit);
-        const Outcome committed = run(*target_.store, commit);
+        const Outcome committed = ask(*target_.store, commit);
         if (committed.status == Status::ok) return report(committed.stat);
-        run(*target_.store, make(OpKind::abort));  // frees what a refused commit still holds
+        ask(*target_.store, make(OpKind::abort));  // frees what a refused commit still holds
         // Name the key, not the number of the upload.
         Op put = make(OpKind::put);
         return complain(put, committed);
@@ -76,7 +76,7 @@ class Put {
     int append_all(std::size_t size_bytes) {
         while (size_bytes > 0) {
             const Op op = make(OpKind::append, size_bytes);
-            const Outcome outcome = run(*target_.store, op);
+            const Outcome outcome = ask(*target_.store, op, &lease_);
             if (outcome.status != Status::ok) return complain(make(OpKind::put), outcome);
             auto next = next_piece();
             if (!next) return complain(next.error());

@@ -25,7 +25,7 @@ int remove_value(const Options& options) {
     Op op;
     op.kind = OpKind::remove;
     op.key = target->key;
-    const Outcome outcome = run(*target->store, op);
+    const Outcome outcome = ask(*target->store, op);
     if (outcome.status != Status::ok) return complain(op, outcome);
     if (options.json) {
         const nlohmann::ordered_json document{{"key", url_escape(target->key)}, {"removed", true}};

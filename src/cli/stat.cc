@@ -25,7 +25,7 @@ int print_stat(const Options& options) {
     op.kind = OpKind::stat;
     op.with_metadata = true;
     op.key = target->key;
-    const Outcome outcome = run(*target->store, op);
+    const Outcome outcome = ask(*target->store, op);
     if (outcome.status != Status::ok) return complain(op, outcome);
     const Stat& stat = outcome.stat;
     if (options.json) {

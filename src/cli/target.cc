@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "kvern/limits.h"
 
 namespace kvern::cli {
 
@@ -29,6 +30,14 @@ Result<Lease> lease_memory(std::size_t size_bytes) {
     auto lease = (*region)->try_lease(size_bytes);
     if (!lease) return fail(ErrorCode::internal, "a fresh region has no room");
     return std::move(*lease);
+}
+
+Outcome ask(Store& store, Op op, Lease* memory) {
+    auto kept = std::make_shared<Lease>();
+    if (memory != nullptr) *kept = std::move(*memory);
+    auto outcome = run(store, std::move(op), limits::command_wait, kept);
+    if (memory != nullptr && kept.use_count() == 1) *memory = std::move(*kept);  // answered: the caller's again
+    return outcome;
 }
 
 std::string stat_json(const std::string& key, const Stat& stat) {

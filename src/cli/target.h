@@ -27,6 +27,10 @@ Result<Target> open_target(const std::string& uri, const std::string& escaped_ke
 // One piece of memory to move bytes through, returned when it is destroyed.
 Result<Lease> lease_memory(std::size_t size_bytes);
 
+// Submits and waits, at most limits::command_wait. `memory` is the lease that the buffers lie in, if any; it is empty
+// afterwards if no answer came, since the transfer may still be under way.
+Outcome ask(Store& store, Op op, Lease* memory = nullptr);
+
 // {"key", "size_bytes", "mtime_ns", "etag", "metadata_hex"} in one line; the key is escaped.
 std::string stat_json(const std::string& key, const Stat& stat);
 

@@ -80,11 +80,12 @@ class FaultStore final : public Store {
         std::vector<Op> passed;
         std::vector<Completion> answered;
         std::vector<Op> own;
+        std::vector<std::pair<SteadyTime, Held>> held;
     };
 
     void inject(Op&& op, const Injection& injection, CompletionQueue& queue, Sorted& sorted);
     Op changed(Op&& op, const Injection& injection, CompletionQueue& queue);
-    bool hold(SteadyTime due, Held&& held);
+    void hold(std::vector<std::pair<SteadyTime, Held>>&& held);
     void end_old_stalls();
     void wake() { own_queue_.push(Completion{}); }  // tag 0
 
@@ -136,6 +137,7 @@ void FaultStore::submit(std::span<Op> ops, CompletionQueue& queue) {
     queue.push(std::move(sorted.answered));
     if (!sorted.passed.empty()) inner_->submit(sorted.passed, queue);
     if (!sorted.own.empty()) inner_->submit(sorted.own, own_queue_);
+    if (!sorted.held.empty()) hold(std::move(sorted.held));  // last: what is held begins after what is not
 }
 
 void FaultStore::inject(Op&& op, const Injection& injection, CompletionQueue& queue, Sorted& sorted) {
@@ -160,12 +162,7 @@ void FaultStore::inject(Op&& op, const Injection& injection, CompletionQueue& qu
         case Fault::stall:
         case Fault::late: {
             const auto due = injection.wait ? std::chrono::steady_clock::now() + *injection.wait : SteadyTime::max();
-            const auto tag = op.tag;
-            if (hold(due, Held{Job{std::move(op), &queue}, injection, {}})) {
-                if (injection.fault == Fault::stall) count(Fault::stall);
-            } else {
-                sorted.answered.push_back({tag, busy("too many operations are stalled by the fault rules")});
-            }
+            sorted.held.emplace_back(due, Held{Job{std::move(op), &queue}, injection, {}});
             return;
         }
         case Fault::cut:
@@ -213,14 +210,18 @@ Op FaultStore::changed(Op&& op, const Injection& injection, CompletionQueue& que
     return std::move(op);
 }
 
-bool FaultStore::hold(SteadyTime due, Held&& held) {
-    {
-        const std::lock_guard lock(mutex_);
-        if (held_.size() >= limits::queued_ops_max) return false;
-        held_.emplace(due, std::move(held));
+void FaultStore::hold(std::vector<std::pair<SteadyTime, Held>>&& held) {
+    for (auto& [due, one] : held) {
+        std::unique_lock lock(mutex_);
+        if (held_.size() < limits::queued_ops_max) {
+            if (one.injection.fault == Fault::stall) count(Fault::stall);
+            held_.emplace(due, std::move(one));
+            continue;
+        }
+        lock.unlock();
+        one.job.queue->push({one.job.op.tag, busy("too many operations are stalled by the fault rules")});
     }
     wake();
-    return true;
 }
 
 // Stalls without an end last as long as the rules that made them.
