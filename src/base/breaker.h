@@ -35,6 +35,11 @@ class Breaker {
         failures_ = 0;
         probing_ = false;
     }
+    // The probe said nothing about the store: the next caller may be one at once.
+    void undecided() {
+        if (probing_) wait_until_ = clock_.now();
+        probing_ = false;
+    }
     void failure() {
         if (!open()) {
             if (++failures_ >= failures_max_) pause(first_pause_);

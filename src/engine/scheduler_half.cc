@@ -64,9 +64,12 @@ Result<void> SchedulerHalf::announce(std::string_view engine_id) {
     Op op;
     op.kind = OpKind::put;
     op.key = nonce_key_;
-    op.buffers = {{reinterpret_cast<std::byte*>(nonce_.data()), nonce_.size()}};
-    const Outcome outcome = run(*store_, std::move(op));
+    const auto written = std::make_shared<std::string>(nonce_);
+    op.buffers = {{reinterpret_cast<std::byte*>(written->data()), written->size()}};
+    const Outcome outcome = run(*store_, std::move(op), limits::answer_wait, written);
     if (outcome.status == Status::ok) return {};
+    if (outcome.error.code == ErrorCode::unavailable)
+        return fail(ErrorCode::unavailable, fmt::format("option store: {}", outcome.error.message));
     return fail(outcome.error.code,
                 fmt::format("option store: '{}' can't be written ({}); give this user the right to write "
                             "there, or set mode to read_only",
@@ -102,7 +105,7 @@ Result<void> SchedulerHalf::configure(std::span<const Geometry> workers) {
         Op op;
         op.kind = OpKind::remove;
         op.key = nonce_key_;
-        run(*store_, std::move(op));
+        run(*store_, std::move(op), limits::answer_wait);
     }
     if (!checked) return checked;
     auto identity = Identity::from_json(workers.front().identity);
@@ -309,7 +312,10 @@ bool SchedulerHalf::settle(Request& request, std::size_t first) {
         start_lookup(request, first);
         return settle(request, first);
     }
-    if (!loads_failing_) breaker_.success();
+    if (!loads_failing_)
+        breaker_.success();
+    else if (end <= first)
+        breaker_.undecided();  // nothing to load, so nothing to learn: the next request may be the probe
     const Miss why = believed_failed(request, end)   ? Miss::failed
                      : answer.prefix > answer.chunks ? Miss::boundary
                                                      : Miss::absent;

@@ -77,13 +77,15 @@ WorkerHalf::~WorkerHalf() {
 }
 
 std::string WorkerHalf::read_nonce(std::string_view engine_id) {
-    auto lease = staging_->try_lease(limits::page_bytes);
-    if (!lease) return {};
+    auto leased = staging_->try_lease(limits::page_bytes);
+    if (!leased) return {};
+    const auto lease = std::make_shared<Lease>(std::move(*leased));
     Op op;
     op.kind = OpKind::get;
     op.key = nonce_key(engine_id);
     op.buffers = {{lease->data(), lease->size_bytes()}};
-    const Outcome outcome = run(*store_, std::move(op));
+    const Outcome outcome = run(*store_, op, limits::answer_wait, lease);
+    if (outcome.status == Status::failed) log(LogLevel::warning, "start", explain(op, outcome));
     if (outcome.status != Status::ok) return {};
     return {reinterpret_cast<const char*>(lease->data()), outcome.bytes};
 }

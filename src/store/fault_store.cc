@@ -55,7 +55,7 @@ class FaultStore final : public Store {
 
     void submit(std::span<Op> ops, CompletionQueue& queue) override;
     Capabilities capabilities() const override { return inner_->capabilities(); }
-    std::string describe() const override { return "fault: " + rules_->describe() + "; over " + inner_->describe(); }
+    std::string describe() const override { return "fault over " + inner_->describe() + "; " + rules_->describe(); }
     void attach(std::shared_ptr<Region> region) override { inner_->attach(std::move(region)); }
     bool close(std::chrono::milliseconds wait) override;
 

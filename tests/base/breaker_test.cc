@@ -81,6 +81,19 @@ TEST(Breaker, AProbeThatNeverAnswersIsFollowedByAnother) {
     EXPECT_TRUE(f.breaker.allow());
 }
 
+TEST(Breaker, AProbeThatSaysNothingIsFollowedAtOnce) {
+    Fixture f;
+    f.fail(3);
+    f.breaker.undecided();
+    EXPECT_FALSE(f.breaker.allow()) << "there was no probe";
+    f.probe_after(limits::breaker_open);
+    f.breaker.undecided();
+    EXPECT_TRUE(f.breaker.allow());
+    EXPECT_FALSE(f.breaker.allow());
+    f.breaker.failure();
+    f.probe_after(2 * limits::breaker_open);
+}
+
 TEST(Breaker, LateFailuresOfWorkFromBeforeNeitherLengthenNorGrowThePause) {
     Fixture f;
     f.fail(3);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <set>
 
 #include "engine/simulator.h"
 
@@ -41,6 +42,40 @@ TEST(HalvesProperty, BlocksAreGoldenOrReportedBad) {
     EXPECT_GT(all.resets, 0U);
     EXPECT_GT(all.hit_tokens, 100U);
     EXPECT_GT(all.stored_chunks, 100U);
+}
+
+// The same with a store that fails in every way it can. Stalls are longer than a load waits, so that bytes land late in
+// memory that was given up.
+TEST(HalvesProperty, BlocksAreGoldenOrReportedBadUnderEveryFault) {
+    const std::string rules = R"({"rules": [
+        {"fault": "error", "probability": 0.02}, {"fault": "busy", "probability": 0.02},
+        {"fault": "stall", "ms": 150, "probability": 0.02}, {"fault": "drip", "bytes_per_second": 5e5, "probability": 0.03},
+        {"fault": "cut", "probability": 0.03}, {"fault": "torn", "probability": 0.03},
+        {"fault": "flip", "probability": 0.05}, {"fault": "lost", "probability": 0.03},
+        {"fault": "gone", "probability": 0.03}, {"fault": "late", "ms": 150, "probability": 0.03}]})";
+    const char* given = std::getenv("KVERN_TEST_SEED");
+    const unsigned seed = given ? static_cast<unsigned>(std::atoi(given)) : std::random_device()();
+    std::printf("KVERN_TEST_SEED=%u\n", seed);
+    std::set<std::string> missing{"error", "busy", "stall", "drip", "cut", "torn", "flip", "lost", "gone", "late"};
+    std::uint64_t hit_tokens = 0;
+    std::size_t bad_loads = 0;
+    // So many rounds as it takes to see all of them.
+    for (unsigned round = 0; round < 60 && (round < 4 || !missing.empty()) && !HasFailure(); ++round) {
+        SCOPED_TRACE(::testing::Message() << "KVERN_TEST_SEED=" << seed << ", round " << round);
+        testing::Simulator simulator(seed + round, rules);
+        simulator.run(60);
+        const auto text = simulator.describe_stores();
+        std::erase_if(missing, [&](const std::string& fault) {
+            return text.find(": " + fault + " ") != std::string::npos ||
+                   text.find(", " + fault + " ") != std::string::npos;
+        });
+        hit_tokens += simulator.seen().hit_tokens;
+        bad_loads += simulator.seen().bad_loads;
+    }
+    std::printf("bad loads %zu, hit tokens %zu\n", bad_loads, static_cast<std::size_t>(hit_tokens));
+    EXPECT_TRUE(missing.empty()) << "never seen: " << *missing.begin() << " and perhaps others";
+    EXPECT_GT(hit_tokens, 0U);
+    EXPECT_GT(bad_loads, 0U);
 }
 
 }  // namespace

@@ -25,9 +25,14 @@ class Simulator {
     static constexpr std::uint64_t block_tokens = 4;
     static constexpr std::uint32_t num_blocks = 40;
 
-    explicit Simulator(unsigned seed) : random_(seed) {
+    // `faults`: rules of a fault store that comes between once the start is over; none: a plain file store.
+    explicit Simulator(unsigned seed, const std::string& faults = {}) : random_(seed) {
         Options options;
         options.store = "file://" + folder_.path();
+        if (!faults.empty()) {
+            options.store = "fault:" + control_.path() + "/rules.json!" + options.store;
+            options.load_stall_ms = 100;
+        }
         options.staging_mib = 1;
         options.min_free_percent = 0;  // the disk of a test may be nearly full
         options.lookup_wait_us = chance(50) ? 0 : 500;
@@ -52,6 +57,14 @@ class Simulator {
         const auto configured = half_->configure(geometries);
         EXPECT_TRUE(configured) << configured.error().message;
         EXPECT_TRUE(half_->open("model", "label", "seed", block_tokens));
+        if (!faults.empty()) std::ofstream(control_.path() + "/rules.json") << faults;
+    }
+
+    // What the stores say about themselves.
+    std::string describe_stores() const {
+        auto text = half_->describe_store();
+        for (const Rank& rank : ranks_) text += "\n" + rank.worker->describe_store();
+        return text;
     }
 
     void run(std::size_t requests) {
@@ -393,7 +406,7 @@ class Simulator {
 
     std::mt19937 random_;
     FakeClock clock_;
-    TempFolder folder_;
+    TempFolder folder_, control_;
     std::unique_ptr<SchedulerHalf> half_;
     Rank ranks_[2];
     int uses_[num_blocks] = {};

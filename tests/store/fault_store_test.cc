@@ -319,13 +319,16 @@ struct Worker {
     Worker(Store& to, std::uint64_t seed, std::uint64_t from) : store(to), random(seed), first_number(from) {}
 
     void work(int rounds) {
-        for (int round = 0; round < rounds; ++round) submit_some();
         // A buffer is the caller's again once its operation is answered; what it writes there must stay.
         std::set<std::uint64_t> answered;
-        for (auto& completion : collect(queue, sent.size())) {
-            EXPECT_TRUE(answered.insert(completion.tag).second) << "answered twice";
-            judge(completion);
-            std::memset(sent.at(completion.tag).memory.data(), 0x77, value_bytes);
+        for (int round = 1; round <= rounds; ++round) {
+            submit_some();
+            if (round % 5 != 0) continue;  // several batches at a time are under way
+            for (auto& completion : collect(queue, sent.size() - answered.size())) {
+                EXPECT_TRUE(answered.insert(completion.tag).second) << "answered twice";
+                judge(completion);
+                std::memset(sent.at(completion.tag).memory.data(), 0x77, value_bytes);
+            }
         }
         EXPECT_EQ(answered.size(), sent.size());
     }
@@ -428,7 +431,7 @@ TEST(RunWithDeadline, GivesUpAndKeepsTheMemoryUntilTheAnswer) {
     const auto outcome = run(*f.store, op, milliseconds(20), std::move(memory));
     EXPECT_FAILED(outcome, ErrorCode::unavailable);
     expect_in(outcome.error.message, "20 ms");
-    expect_in(outcome.error.message, "faults.json");
+    expect_in(outcome.error.message, "fault over mem:");
     // Each that gives up frees what was answered meanwhile.
     while (!watched.expired() && SteadyClock::now() - begin < seconds(60))
         run(*f.store, plain_op(OpKind::stat, "key"), milliseconds(1));
