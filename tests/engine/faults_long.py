@@ -26,6 +26,7 @@ def random_rules(source: random.Random, rules: dict[str, dict]) -> list[dict]:
 
 
 def serve(seconds: float, seed: int, model: str, folder: Path) -> int:
+    import vllm  # noqa: F401  (before anything that it imports itself)
     from fault_cases import RULES, FaultyEngine
     from real_engine import objects, prompt
 
@@ -70,17 +71,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="repeats the same faults and prompts")
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 30)
-    from make_model import PRESETS, write_model
-    from serving import PYTHON, engine_env
+    if (model := os.environ.get("KVERN_FAULTS_MODEL")) is None:  # vLLM wants another environment from its first import on
+        from make_model import PRESETS, write_model
+        from serving import PYTHON, engine_env
 
-    if os.environ.get("KVERN_FAULTS_CHILD") != "1":  # vLLM wants another environment from its first import on
+        made = write_model(HERE.parents[1] / "build" / "models" / "test-float32", PRESETS["test"])
         path = os.pathsep.join([engine_env()["PYTHONPATH"], str(HERE)])
-        env = engine_env(extra={"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "PYTHONPATH": path, "KVERN_FAULTS_CHILD": "1"})
+        env = engine_env(extra={"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "PYTHONPATH": path, "KVERN_FAULTS_MODEL": str(made)})
         command = [str(PYTHON), __file__, "--seconds", str(options.seconds), "--seed", str(seed)]
         os.execve(str(PYTHON), command, env)
-    model = write_model(HERE.parents[1] / "build" / "models" / "test-float32", PRESETS["test"])
     with tempfile.TemporaryDirectory(prefix="kvern-faults-") as folder:
-        return serve(options.seconds, seed, str(model), Path(folder))
+        return serve(options.seconds, seed, model, Path(folder))
 
 
 if __name__ == "__main__":
