@@ -20,8 +20,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::string_view, 9> kind_names{"get",   "put",    "stat",   "remove", "list",
-                                                     "begin", "append", "commit", "abort"};
+constexpr std::array<std::string_view, op_kinds> kind_names{"get",   "put",    "stat",   "remove", "list",
+                                                            "begin", "append", "commit", "abort",  "space"};
 constexpr std::uint32_t bit(OpKind kind) {
     return 1U << static_cast<unsigned>(kind);
 }

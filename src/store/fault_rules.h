@@ -44,10 +44,12 @@ struct Injection {
     std::uint64_t random = 0;  // for choices within the fault
 };
 
+inline constexpr std::size_t op_kinds = static_cast<std::size_t>(OpKind::space) + 1;
+
 struct FaultRule {
     Fault fault = Fault::error;
-    std::array<bool, 9> kinds{};  // by OpKind
-    std::string keys = "*";       // a pattern of the whole key; '*' and '?' match '/' too
+    std::array<bool, op_kinds> kinds{};  // by OpKind
+    std::string keys = "*";              // a pattern of the whole key; '*' and '?' match '/' too
     double probability = 1;
     std::uint64_t every = 1;  // each n-th operation that matches
     std::uint64_t times = ~std::uint64_t{0};

@@ -32,8 +32,9 @@ EngineCase file_case(const std::string& name, const std::string& params) {
 }
 
 std::string faulty(const std::string& folder, const std::string& rule) {
-    std::ofstream(folder + "/faults.json") << "{\"rules\": [" << rule << "]}";
-    return "fault:" + folder + "/faults.json!mem:";
+    const auto control = folder + "/.kvern-faults.json";  // no key can have this name
+    std::ofstream(control) << "{\"rules\": [" << rule << "]}";
+    return "fault:" + control + "!file://" + folder;
 }
 
 const std::vector<EngineCase>& engines() {
