@@ -187,12 +187,12 @@ class Engine:
                 broken("I11", f"after {PATIENCE_S:.0f} s and {steps} steps: {what}")
 
     def _stuck(self) -> bool:
-        """vLLM can admit so many loads that none of their requests gets the blocks to go on, and preempts none of them. Only where
-        all were loaded well: a request without computed tokens among them would be one whose load has failed."""
-        holders = self.scheduler.kv_holding_waiting
+        """vLLM can admit so many loads, or keep so many sessions, that no request gets the blocks to go on, and preempts none.
+        Only where the first was loaded well: one without computed tokens is one whose load has failed, which must get out of
+        the way."""
+        holders = list(self.scheduler.kv_holding_waiting)
         return (bool(holders) and not self.scheduler.running and not self.ledger.loads and not self.batches
-                and all(request.num_computed_tokens > 0 for request in holders)
-                and not any(self.phase(request) == "streaming" for request in holders))
+                and holders[0].num_computed_tokens > 0)
 
     def drain(self) -> None:
         """Runs everything out, then waits for the stores, as an engine without requests does: it steps no more."""

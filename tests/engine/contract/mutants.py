@@ -48,7 +48,8 @@ WRONG, HANG = "wrong answer", ("I1", "I11")
 MUTANTS = [
     # ------------------------------------------------------------------------------------------------------ Python
     Mutant("a load is reported twice", VLLM, "return Finished(set(requests), set(failed))",
-           "self.again = getattr(self, 'again', set()) | set(requests); return Finished(set(self.again), set(failed))", ("I2",)),
+           "self.again = getattr(self, 'again', set()) | set(requests); return Finished(set(self.again), set(failed))",
+           ("I2",)),
     Mutant("of two loads that end together one is reported", VLLM, "return Finished(set(requests), set(failed))",
            "return Finished(set(list(requests)[1:]), set(failed))", HANG),
     Mutant("a failed load is reported as whole", VLLM, "return Finished(set(requests), set(failed))",

@@ -5,15 +5,17 @@ from __future__ import annotations
 import functools
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from settings import BLOCK
+from settings import BLOCK, CHUNK
+
+CHUNK_BLOCKS = CHUNK // BLOCK
 
 CALL_LIMIT_S = 5.0  # I11: no call into the connector may take longer, whatever the store does (a busy machine included)
 SHUTDOWN_LIMIT_S = 40.0
-ALLOWED_REPEATS = 2  # I4: loads of the same length that may follow each other's failure
+ALLOWED_REPEATS = 2  # I4: failed loads of one request, or of one chunk, after which it may still be tried
 
 
 class Violation(AssertionError):
@@ -37,10 +39,14 @@ class Load:
     bad_blocks: set[int] = field(default_factory=set)
     failed: bool = False
 
-    def first_failed(self) -> list[bytes]:
-        """The hash of the first bad block, where it is known: what comes after it may be whole."""
+    def ended(self) -> tuple[list[bytes], list[bytes]]:
+        """Hashes of blocks that were loaded, and of the first bad chunk where it is known: what comes after it may be whole."""
+        if not self.failed:
+            return self.hashes, []
         table = self.blocks[0] if len(self.blocks) == 1 else []
-        return [self.hashes[i] for i, block in enumerate(table[:len(self.hashes)]) if block in self.bad_blocks][:1]
+        bad = [i // CHUNK_BLOCKS for i, block in enumerate(table[:len(self.hashes)]) if block in self.bad_blocks][:1]
+        return ([block for chunk in bad for block in self.hashes[:chunk * CHUNK_BLOCKS]],
+                [self.hashes[(chunk + 1) * CHUNK_BLOCKS - 1] for chunk in bad])
 
     def holds(self) -> set[int]:
         return {block for group in self.blocks for block in group if block}
@@ -54,7 +60,7 @@ class Ledger:
         self.loads: dict[str, Load] = {}
         self.attempts: dict[str, list[int]] = {}  # lengths of failed loads since the request last ran
         self.answers: dict[str, tuple[int | None, int]] = {}
-        self.failed_blocks: set[bytes] = set()  # hashes of blocks whose load failed and that were not computed since
+        self.failed_blocks: Counter[bytes] = Counter()  # failed loads of chunks that were not computed or loaded well since
 
     # ------------------------------------------------------------------------------------------- scheduler's side
 
@@ -85,37 +91,42 @@ class Ledger:
         if sum(1 for length in before if length <= total) > ALLOWED_REPEATS:
             broken("I4", f"{request.request_id} loads {total} tokens after failed loads of {before}")
         first, end = local // BLOCK, total // BLOCK
-        again = self.failed_blocks.intersection(map(bytes, request.block_hashes[first:end]))
-        if again:
-            broken("I4", f"{request.request_id} loads {total} tokens, of which {len(again)} blocks have just failed")
+        # A lookup under way when a load fails may say once more that the chunk is there.
+        again = max((self.failed_blocks[bytes(block)] for block in request.block_hashes[first:end]), default=0)
+        if again > ALLOWED_REPEATS:
+            broken("I4", f"{request.request_id} loads {total} tokens, of which a chunk has failed {again} times")
         self.loads[request.request_id] = Load(request.request_id, total, local, blocks.get_block_ids(),
                                               set(range(self.ranks)), list(map(bytes, request.block_hashes[:end])))
         self.seen["loads"] += 1
 
     def aggregated(self, output: Any) -> list[Load]:
         """What the scheduler is told; returns the loads that ended well and must be in memory now."""
-        done = []
+        ended = []
         failed = set(output.failed_recving or ())
         for load in self.loads.values():
             load.bad_blocks |= load.holds() & output.invalid_block_ids
         for request_id in output.finished_recving or ():
             load = self.loads.pop(request_id)
+            ended.append(load)
             if load.owed_by:
                 broken("I1", f"{request_id} is reported although ranks {sorted(load.owed_by)} have not")
-            if request_id in failed or load.bad_blocks:
+            load.failed = request_id in failed or bool(load.bad_blocks)
+            if load.failed:
                 self.attempts.setdefault(request_id, []).append(load.tokens)
-                self.failed_blocks.update(load.first_failed())
+                self.failed_blocks.update(load.ended()[1])
                 self.seen["failed loads"] += 1
-            else:
-                done.append(load)
-        for load in done:  # what another request has loaded well meanwhile is there
-            self.failed_blocks.difference_update(load.hashes)
-        return done
+        for load in ended:  # what another request has loaded well meanwhile is there
+            self._is_there(load.ended()[0])
+        return [load for load in ended if not load.failed]
 
     def ran(self, request: Any, end_tokens: int) -> None:
         """A request is computed up to so many tokens: its chunks may be stored afresh."""
         self.attempts.pop(request.request_id, None)
-        self.failed_blocks.difference_update(map(bytes, request.block_hashes[:end_tokens // BLOCK]))
+        self._is_there(map(bytes, request.block_hashes[:end_tokens // BLOCK]))
+
+    def _is_there(self, hashes: Iterable[bytes]) -> None:
+        for block in hashes:
+            self.failed_blocks.pop(block, None)
 
     def forget(self) -> None:
         """A new epoch: other keys."""
