@@ -80,6 +80,7 @@ inline constexpr milliseconds namespace_mark_interval{6 * 60 * 60 * 1000};  // a
 inline constexpr unsigned min_free_percent_default = 5;                     // of the store; below it stores stop
 inline constexpr milliseconds space_interval{1000};  // how often a worker that stores asks for the space
 inline constexpr milliseconds peer_read_wait{1000};  // for another rank's read, and at most half of load_stall_ms
+inline constexpr milliseconds load_turn_wait{1000};  // for other requests' loads to be run, where memory is tight
 inline constexpr unsigned load_attempts_max = 3;     // failed loads of one request; then it is computed
 inline constexpr std::size_t gpu_staging_mib_default = 256;
 inline constexpr std::size_t lookup_first_chunks = 64;     // asked alone first: most misses end here

@@ -21,14 +21,15 @@ enum class Miss : std::uint8_t {
     deadline,     // the store did not answer within lookup_deadline_ms
     store_error,  // the store answered with an error
     breaker,      // the store failed several times in a row and is left alone for a while
+    memory,       // loads of other requests hold too much of the engine's KV memory
     skipped,      // the request asked not to read the cache
     adapter,      // the request has an adapter whose weights can't be told apart safely
     disabled,     // mode write_only, or a model that can't be served
     count
 };
 inline constexpr std::array<std::string_view, static_cast<std::size_t>(Miss::count)> miss_names = {
-    "absent",      "boundary", "failed",  "short_hit", "deadline",
-    "store_error", "breaker",  "skipped", "adapter",   "disabled"};
+    "absent",  "boundary", "failed",  "short_hit", "deadline", "store_error",
+    "breaker", "memory",   "skipped", "adapter",   "disabled"};
 
 // Why a computed chunk was not stored.
 enum class Drop : std::uint8_t {

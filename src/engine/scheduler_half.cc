@@ -124,6 +124,8 @@ Result<void> SchedulerHalf::configure(std::span<const Geometry> workers) {
         for (const Shard& shard : shards) known.shard_texts.push_back(shard.text());
         has_state_ |= known.plan.kind == GroupKind::state;
     }
+    for (const Geometry& worker : workers)
+        num_blocks_ = num_blocks_ == 0 ? worker.num_blocks : std::min<std::uint64_t>(num_blocks_, worker.num_blocks);
     whole_loads_ = groups_.size() > 1 || groups_.front().plan.kind != GroupKind::full;
     return {};
 }
@@ -368,9 +370,33 @@ Match SchedulerHalf::match(const std::string& id, std::uint64_t local_tokens, bo
         count_miss(request, Miss::short_hit);
         return {};
     }
+    if (tokens > 0 && !has_turn(id, request)) {
+        if (!request.waits_for_turn) request.waits_for_turn = clock_.now();
+        if (clock_.now() - *request.waits_for_turn < limits::load_turn_wait) return {true, 0};
+        count_miss(request, Miss::memory);
+        return {};
+    }
+    request.waits_for_turn.reset();
     if (request.found_end < usable) count_miss(request, request.why);
     request.matched_tokens = tokens;
     return {false, static_cast<std::uint32_t>(tokens)};
+}
+
+std::uint64_t SchedulerHalf::blocks_needed(const Request& request) const {
+    std::uint64_t blocks = 0;
+    for (const Lookups::Group& group : groups_)
+        blocks += (request.tokens + group.plan.block_tokens - 1) / group.plan.block_tokens;
+    return blocks;
+}
+
+// vLLM (0.32) counts too little for windows when it admits loads: several loaded requests may then hold the memory that
+// each of them needs to go on, and none is preempted.
+bool SchedulerHalf::has_turn(const std::string& id, const Request& request) const {
+    if (!whole_loads_) return true;
+    std::uint64_t others = 0;
+    for (const auto& [other, blocks] : loaded_waiting_)
+        if (other != id) others += blocks;
+    return others == 0 || others + blocks_needed(request) <= num_blocks_ / 2;
 }
 
 // --- Loads
@@ -445,6 +471,7 @@ Result<void> SchedulerHalf::allocated(const std::string& id, const BlockTable& b
     }
     loads_[id].chunks = job.chunks;
     loads_[id].tokens = tokens;
+    loaded_waiting_[id] = blocks_needed(request);
     return {};
 }
 
@@ -484,7 +511,10 @@ void SchedulerHalf::loaded(const std::string& id) {
     if (const auto request = requests_.find(id); request != requests_.end()) {
         request->second.loaded_tokens += tokens;
         request->second.failed_loads += failed;
-        if (failed && tokens == 0) request->second.retry = Request::Retry::step_aside;
+        if (failed && tokens == 0) {
+            request->second.retry = Request::Retry::step_aside;
+            loaded_waiting_.erase(id);  // the engine takes its blocks back
+        }
     }
     loads_failing_ = load.troubled;
     if (load.troubled)
@@ -501,6 +531,7 @@ void SchedulerHalf::scheduled(const std::string& id, const Scheduled& what) {
     if (!open_) return;
     Request& request = requests_[id];
     request.retry = Request::Retry::none;
+    loaded_waiting_.erase(id);
     if (options_.mode == Mode::read_only) return;
     if (what.restarted) {
         end_incarnation(request);
@@ -577,6 +608,7 @@ void SchedulerHalf::finish(const std::string& id) {
     if (node.empty()) return;
     end_lookup(node.mapped());
     end_incarnation(node.mapped());
+    loaded_waiting_.erase(id);
 }
 
 std::string SchedulerHalf::build_step() {

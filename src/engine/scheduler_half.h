@@ -127,6 +127,7 @@ class SchedulerHalf {
         std::size_t lookup_from = 0;
         TimePoint lookup_started{};
         std::optional<TimePoint> first_asked;
+        std::optional<TimePoint> waits_for_turn;  // since when, with a hit in hand
         bool settled = false;
         std::size_t found_from = 0, found_end = 0;
         TimePoint settled_at{};
@@ -182,6 +183,10 @@ class SchedulerHalf {
     // True if the object of this chunk and group is to be stored now.
     bool worth_storing(Request& request, std::size_t chunk, std::uint32_t group, const Scheduled& what);
     bool believed_failed(const Request& request, std::size_t from) const;
+    // Blocks that the request may come to hold, at most.
+    std::uint64_t blocks_needed(const Request& request) const;
+    // False while requests that are loaded and have not run yet may hold so much that none of them gets the rest.
+    bool has_turn(const std::string& id, const Request& request) const;
 
     const Options options_;
     const Clock& clock_;
@@ -196,6 +201,7 @@ class SchedulerHalf {
     std::string label_;
     std::vector<Lookups::Group> groups_;
     bool has_state_ = false, whole_loads_ = false;
+    std::uint64_t num_blocks_ = 0;  // of the engine's KV memory
     std::string nonce_key_, nonce_;
     Digest name_space_{};
     std::string namespace_hex_;
@@ -203,6 +209,8 @@ class SchedulerHalf {
 
     std::unordered_map<std::string, Request> requests_;
     std::unordered_map<std::string, Load> loads_;
+    // Blocks needed by the requests that have a load and have not run since.
+    std::unordered_map<std::string, std::uint64_t> loaded_waiting_;
     std::uint64_t next_incarnation_ = 1;
     std::uint64_t load_failures_ = 0;  // grows with each failed load: settled answers are looked at again
     bool loads_failing_ = false;       // the store failed in the last load: a lookup that works does not make up for it

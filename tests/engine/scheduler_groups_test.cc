@@ -231,6 +231,38 @@ TEST(SchedulerGroups, AWholeLoadCountsItsTokensOnce) {
     EXPECT_EQ(f.half->counters().hit_tokens, 16U);
 }
 
+TEST(SchedulerGroups, LoadsTakeTurnsWhereTheyWouldFillTheMemory) {
+    F f;  // 100 blocks; a prompt of 65 tokens may need 17 in each group
+    for (std::size_t i = 0; i < 8; ++i) {
+        f.put(i, F::full);
+        f.put(i, F::window);
+    }
+    const auto load = [&](const std::string& id) {
+        EXPECT_EQ(f.match(id, 16, 65), 64U);
+        std::vector<std::int32_t> windows(16, gone), fulls(16);
+        windows[14] = 91;
+        windows[15] = 92;
+        std::iota(fulls.begin(), fulls.end(), 20);
+        EXPECT_TRUE(f.half->allocated(id, {windows, fulls}, 64));
+    };
+    load("a");
+    f.half->loaded("a");
+    f.learn("b", 16, 65);
+    EXPECT_TRUE(f.half->match("b", 0, false).pending)
+        << "a has its load and has not run: together they may need 68 of 50";
+    f.half->scheduled("a", {true, {{1}, {21}}, 64, 1, 0});
+    load("b");
+    f.half->finish("b");
+    load("c");
+    f.learn("d", 16, 65);
+    EXPECT_TRUE(f.half->match("d", 0, false).pending);
+    f.clock.advance(limits::load_turn_wait);
+    EXPECT_EQ(f.match("d", 16, 65), 0U) << "it is computed rather than kept waiting";
+    EXPECT_EQ(f.half->counters().misses[static_cast<std::size_t>(Miss::memory)], 1U);
+    f.learn("small", 4, 17);
+    EXPECT_EQ(f.match("small", 4, 17), 16U) << "34 and 10 fit into half of the memory";
+}
+
 // --- States
 
 TEST(SchedulerStates, AreStoredWhereAStepEndsOnTheBoundaryOrLeftOneBehind) {
