@@ -21,7 +21,7 @@ from vllm.lora.request import LoRARequest
 from vllm.v1.executor import multiproc_executor
 
 MODELS = ROOT / "build" / "models"
-OBJECT_NAME = re.compile(r"\.g(\d+)\.")
+OBJECT_NAME = re.compile(r"(?P<hash>[0-9a-f]+)\.p(?P<parent>[0-9a-f]+)\.g(?P<group>\d+)\.")
 # Prompts by name: "long" is the one that is shared, "fork" begins like it, "whole" and "short" are its beginnings.
 LONG_TOKENS, FORK_AT, WHOLE_TOKENS, SHORT_TOKENS = 1100, 700, 3 * CHUNK, 600
 PROMPTS = {"long": prompt(LONG_TOKENS, 1), "fork": prompt(LONG_TOKENS, 1)[:FORK_AT] + prompt(300, 2),
@@ -63,9 +63,16 @@ def objects_by_group(store: Path) -> dict[int, list[Path]]:
     """The objects below a store's folder by their group, oldest first."""
     found = defaultdict(list)
     for path in sorted(store.glob("*/??/*.g*"), key=lambda path: (path.stat().st_mtime_ns, path.name)):
-        if match := OBJECT_NAME.search(path.name):
-            found[int(match[1])].append(path)
+        if match := OBJECT_NAME.match(path.name):
+            found[int(match["group"])].append(path)
     return found
+
+
+def last_chunk(paths: list[Path]) -> Path:
+    """Of the objects of one prompt and group, that of the chunk which no other one follows."""
+    names = {path: OBJECT_NAME.match(path.name) for path in paths}
+    parents = {name["parent"] for name in names.values()}
+    return next(path for path, name in names.items() if name["hash"][:len(name["parent"])] not in parents)
 
 
 # ----------------------------------------------------------------------------------------------------- cold and warm
@@ -122,7 +129,7 @@ def cold_long(name: str, store: str, remove_last_of: int) -> None:
     engine.compute(PROMPTS["long"])
     settle(Path(store))
     engine.close()
-    objects_by_group(Path(store))[remove_last_of][-1].unlink()
+    last_chunk(objects_by_group(Path(store))[remove_last_of]).unlink()
 
 
 def ask_long(name: str, store: str, options: dict | None = None) -> Asked:
@@ -163,7 +170,7 @@ def damaged(name: str, store: str, damages: list[tuple[int, str]]) -> list[Hurt]
         engine.ask(ids)  # now the engine believes that everything is there
         engine.watch.take()
         new = [path for path in objects_by_group(Path(store))[group] if path not in known[group]]
-        DAMAGES[damage](new[LONG_TOKENS // CHUNK - 1])
+        DAMAGES[damage](last_chunk(new))
         before = failed_loads(engine)
         engine.wipe()
         hurt = observe(engine, engine.ask(ids))

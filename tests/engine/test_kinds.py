@@ -164,7 +164,8 @@ def test_a_damaged_object_costs_a_hit_and_heals(child, name, tmp_path):
         assert hurt.computed.reply.hit == 0
         assert hurt.failed_loads >= 1, what
         assert hurt.hurt.watched.loads <= ATTEMPTS_MAX, what
-        assert hurt.hurt.reply.hit < LONG, what
+        if KINDS[name].groups != ("full",):  # else vLLM keeps what came before, and does not correct its count
+            assert hurt.hurt.reply.hit < LONG, what
         for asked in (hurt.hurt, hurt.healed):
             assert asked.reply.finish == "length"
             assert asked.reply.difference(hurt.computed.reply) <= KINDS[name].tolerance, what
