@@ -72,7 +72,7 @@ def main() -> int:
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 30)
     if (model := os.environ.get("KVERN_FAULTS_MODEL")) is None:  # vLLM wants another environment from its first import on
-        from make_model import PRESETS, write_model
+        from models.llama import PRESETS, write_model
         from serving import PYTHON, engine_env
 
         made = write_model(HERE.parents[1] / "build" / "models" / "test-float32", PRESETS["test"])

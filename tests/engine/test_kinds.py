@@ -197,7 +197,8 @@ def test_more_requests_than_memory(child, name, tmp_path):
     lengths = [(prefix, ends.randrange(40, 200)) for prefix in range(2) for _ in range(3)]
     prompts = [prompt_ids(512, 50 + prefix, 1024) + prompt_ids(end, 90 + i, 1024)
                for i, (prefix, end) in enumerate(lengths)]
-    settings = {"num_gpu_blocks_override": 16 if name == "gemma2" else 11, "max_model_len": 1024}
+    # With fewer blocks for windows vLLM 0.32 can stand still: it reserves too little for requests that have been loaded.
+    settings = {"num_gpu_blocks_override": 19 if name == "gemma2" else 11, "max_model_len": 1024}
     first, second, preemptions, left = child("crowd", name, name=name, store=str(tmp_path), prompts=prompts,
                                              output_tokens=100, settings=settings)
     reference = child("alone", name, name=name, prompts=prompts, output_tokens=100, settings={"max_model_len": 1024})
