@@ -392,6 +392,7 @@ std::uint64_t SchedulerHalf::blocks_needed(const Request& request) const {
 // vLLM (0.32) counts too little for windows when it admits loads: several loaded requests may then hold the memory that
 // each of them needs to go on, and none is preempted.
 bool SchedulerHalf::has_turn(const std::string& id, const Request& request) const {
+    if (!failed_waiting_.empty()) return false;
     if (!whole_loads_) return true;
     std::uint64_t others = 0;
     for (const auto& [other, blocks] : loaded_waiting_)
@@ -513,6 +514,7 @@ void SchedulerHalf::loaded(const std::string& id) {
         request->second.failed_loads += failed;
         if (failed && tokens == 0) {
             request->second.retry = Request::Retry::step_aside;
+            failed_waiting_.insert(id);
             loaded_waiting_.erase(id);  // the engine takes its blocks back
         }
     }
@@ -532,6 +534,7 @@ void SchedulerHalf::scheduled(const std::string& id, const Scheduled& what) {
     Request& request = requests_[id];
     request.retry = Request::Retry::none;
     loaded_waiting_.erase(id);
+    failed_waiting_.erase(id);
     if (options_.mode == Mode::read_only) return;
     if (what.restarted) {
         end_incarnation(request);
@@ -609,6 +612,7 @@ void SchedulerHalf::finish(const std::string& id) {
     end_lookup(node.mapped());
     end_incarnation(node.mapped());
     loaded_waiting_.erase(id);
+    failed_waiting_.erase(id);
 }
 
 std::string SchedulerHalf::build_step() {

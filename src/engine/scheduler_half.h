@@ -185,7 +185,9 @@ class SchedulerHalf {
     bool believed_failed(const Request& request, std::size_t from) const;
     // Blocks that the request may come to hold, at most.
     std::uint64_t blocks_needed(const Request& request) const;
-    // False while requests that are loaded and have not run yet may hold so much that none of them gets the rest.
+    // False while a load of this request might keep others from going on for ever: those that are loaded and have not
+    // run yet may hold so much that none of them gets the rest, and after a failed load the engine still reserves
+    // blocks.
     bool has_turn(const std::string& id, const Request& request) const;
 
     const Options options_;
@@ -211,6 +213,7 @@ class SchedulerHalf {
     std::unordered_map<std::string, Load> loads_;
     // Blocks needed by the requests that have a load and have not run since.
     std::unordered_map<std::string, std::uint64_t> loaded_waiting_;
+    std::unordered_set<std::string> failed_waiting_;  // requests whose load left nothing, until they run
     std::uint64_t next_incarnation_ = 1;
     std::uint64_t load_failures_ = 0;  // grows with each failed load: settled answers are looked at again
     bool loads_failing_ = false;       // the store failed in the last load: a lookup that works does not make up for it

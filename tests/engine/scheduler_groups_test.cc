@@ -187,8 +187,10 @@ TEST(SchedulerGroups, AfterAFailedLoadTheRequestStepsAsideAndIsComputed) {
     EXPECT_EQ(f.match("a", 4, 17), 0U) << "as often as the engine asks before it runs";
     EXPECT_EQ(f.half->counters().misses[static_cast<std::size_t>(Miss::failed)], 1U);
     EXPECT_EQ(f.half->counters().hit_tokens, 0U);
-    EXPECT_EQ(f.match("b", 4, 17), 8U) << "another request gets the boundary before the part that failed";
+    f.learn("b", 4, 17);
+    EXPECT_TRUE(f.half->match("b", 0, false).pending) << "the engine still reserves blocks for a";
     f.half->scheduled("a", {true, {{1, 2, 3, 4, 5}, {21, 22, 23, 24, 25}}, 0, 17, 0});
+    EXPECT_EQ(f.match("b", 4, 17), 8U) << "another request gets the boundary before the part that failed";
     f.half->preempted("a");
     EXPECT_GT(f.match("a", 4, 17), 0U) << "it has run since: asked afresh";
 }

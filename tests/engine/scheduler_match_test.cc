@@ -191,6 +191,7 @@ TEST(SchedulerBreaker, TroubledLoadsOpenItThoughLookupsWork) {
             f.half->troubled(id);
         }
         f.half->loaded(id);
+        f.half->finish(id);
     };
     load("a", true);
     load("b", true);
@@ -222,6 +223,7 @@ TEST(SchedulerMemory, AFailedChunkIsLoadedAgainWhenItWasStoredAnew) {
     EXPECT_EQ(f.stored(f.step()), Texts{"p1"});
     EXPECT_EQ(f.tokens("c", prompt), 8U) << "asked for again";
     fail_load("d");
+    f.half->finish("d");
     f.clock.advance(limits::presence_failed_ttl - milliseconds(1));
     EXPECT_EQ(f.tokens("e", prompt), 0U);
     f.clock.advance(milliseconds(1));

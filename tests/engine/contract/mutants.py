@@ -85,7 +85,7 @@ MUTANTS = [
     Mutant("a reset before the first request is lost", HALF, "    if (!options_.epoch_on_reset) return;",
            "    if (!open_ || !options_.epoch_on_reset) return;", (WRONG,)),
     Mutant("a request whose load failed does not stand back", HALF,
-           "if (failed && tokens == 0) request->second.retry = Request::Retry::step_aside;", "", HANG,
+           "request->second.retry = Request::Retry::step_aside;", "", HANG,
            ("window full", "state full")),
     Mutant("a failed chunk is believed to be there", HALF, "broken ? Belief::failed : Belief::present",
            "Belief::present", ("I4",)),
