@@ -127,11 +127,11 @@ SUITES = [
     Suite("docs", "documents and deploy/ against the code", 300, lambda junit: pytest("tests/docs", junit)),
     Suite("cli", "the kvern command", 300, lambda junit: [ctest("release", junit, "^cli$")]),
     Suite("python", "the connector's own Python, without an engine", 300, lambda junit: pytest("tests/python", junit)),
-    Suite("user", "stores, cache and command as an ordinary user without io_uring", 300,
+    Suite("user", "stores, cache and command as an ordinary user without io_uring", 600,
           lambda junit: pytest("tests/user", junit)),
     Suite("contract", "the connector against vLLM's contract, in random sequences", 600,
           lambda junit: pytest("tests/engine/contract", junit, "-rP", "--show-capture=stdout")),
-    Suite("engine", "a real vLLM with the connector", 900,
+    Suite("engine", "a real vLLM with the connector", 1500,
           lambda junit: pytest("tests/engine", junit, "--ignore=tests/engine/contract")),
     Suite("kinds", "every kind of KV cache with a real vLLM, the slow cases too", 3600,
           lambda junit: pytest("tests/engine", junit, "--ignore=tests/engine/contract", "--slow", "-k", "test_kinds"),
@@ -139,9 +139,9 @@ SUITES = [
     Suite("fault", "writers that die, full disks, dead mounts", 300, lambda junit: [ctest("release", junit, "^fault$")]),
     Suite("wheel", "pip install into a bare environment", 600, lambda junit: pytest("tests/wheel", junit)),
     Suite("deb", "the Debian package in a throw-away root", 300, lambda junit: pytest("tests/deb", junit)),
-    Suite("asan", "the same C++ tests with address and undefined sanitizers", 900, asan_steps),
+    Suite("asan", "the same C++ tests with address and undefined sanitizers", 1800, asan_steps),
     Suite("fuzz", "every parser, for a minute in all", 900, fuzz_steps),
-    Suite("tsan", "memory, store and engine with the thread sanitizer", 900, tsan_steps),
+    Suite("tsan", "memory, store and engine with the thread sanitizer", 1800, tsan_steps),
 ]
 QUICK = ["build", "unit"]
 OWN_BUILD = ("asan", "fuzz", "tsan")  # need no release build
