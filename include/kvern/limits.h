@@ -20,7 +20,7 @@ inline constexpr std::size_t uring_buffer_bytes_max = std::size_t{1} << 30;  // 
 inline constexpr double quarantine_fraction_max = 0.25;                      // of a region; beyond it no new loads
 
 // Store (design: store).
-inline constexpr std::size_t key_bytes_max = 1024;
+inline constexpr std::size_t key_bytes_max = 3584;  // any key of S3, mapped, below a bucket
 inline constexpr std::size_t key_component_bytes_max = 255;
 inline constexpr std::size_t metadata_bytes_max = 8192;
 inline constexpr std::size_t list_entries_max = 1000;
@@ -45,6 +45,23 @@ inline constexpr milliseconds answer_wait{10000};   // how long the start of an 
 inline constexpr milliseconds command_wait{30000};  // how long a command waits for one answer of a store
 inline constexpr milliseconds fault_check{50};      // fault: looks at its control file at most this often
 inline constexpr std::size_t mem_store_bytes_default = std::size_t{256} << 20;
+
+// HTTP and S3: what is parsed of what the other end sends (docs/protocol.md).
+inline constexpr std::size_t s3_key_bytes_max = 1024;
+inline constexpr std::size_t query_pairs_max = 64;
+inline constexpr std::size_t signed_headers_max = 64;
+inline constexpr milliseconds signature_skew_max{15 * 60 * 1000};          // between the clocks of client and server
+inline constexpr milliseconds presigned_age_max{7 * 24 * 60 * 60 * 1000};  // the longest life of a presigned URL
+inline constexpr std::size_t etags_max = 64;                               // in one If-Match or If-None-Match
+inline constexpr std::size_t chunk_line_bytes_max = 1024;  // size, signature and extensions of one chunk
+inline constexpr std::size_t trailer_bytes_max = 8192;     // all trailers of a body together
+inline constexpr std::size_t trailers_max = 16;
+inline constexpr unsigned upload_parts_max = 10000;
+inline constexpr std::size_t delete_objects_max = 1000;  // in one DeleteObjects
+inline constexpr std::size_t xml_depth_max = 8;
+inline constexpr std::size_t xml_bytes_max = std::size_t{1} << 20;
+inline constexpr std::size_t xml_delete_bytes_max = std::size_t{2} << 20;
+inline constexpr std::size_t xml_complete_bytes_max = std::size_t{4} << 20;  // 10,000 parts with their checksums
 
 // Cache (design: cache).
 inline constexpr std::size_t chunk_bytes_target = std::size_t{16} << 20;  // of the whole model's KV

@@ -180,7 +180,7 @@ Outcome run(Store& store, Op op, std::chrono::milliseconds wait, std::shared_ptr
 // One sentence for people about an outcome that is not ok: "get 'k': no such key", "put 'k': busy: …".
 std::string explain(const Op& op, const Outcome& outcome);
 
-// A key is 1..1024 bytes, components separated by '/', none empty, '.', '..', longer than 255 bytes, or starting with
+// A key is 1..3584 bytes, components separated by '/', none empty, '.', '..', longer than 255 bytes, or starting with
 // ".kvern-"; no byte 0. The error says which rule was broken. Every engine applies it before anything else.
 Result<void> check_key(std::string_view key);
 

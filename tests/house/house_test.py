@@ -20,9 +20,9 @@ FLAGS = []
 JOBS = 2
 
 # A room may include itself and every room before it.
-ROOMS = ["base", "memory", "store", "cache", "engine", "python"]
+ROOMS = ["base", "memory", "http", "store", "cache", "engine", "python"]
 # On top of a room, and known to nobody but the cli.
-SIDE_ROOMS = {"keep": "cache"}
+SIDE_ROOMS = {"keep": "cache", "server": "store"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 # Homes. /usr, /dev, /proc, /tmp and /mnt are the same on every machine.
@@ -101,6 +101,13 @@ class Includes(unittest.TestCase):
         self.assertIn("may not know", wrong_include("store", "cache/key.h"))
         self.assertIn("may not know", wrong_include("keep", "engine/step.h"))
         self.assertIn("may not know", wrong_include("engine", "keep/forest.h"))
+        self.assertIsNone(wrong_include("store", "http/sigv4.h"))
+        self.assertIsNone(wrong_include("server", "http/sigv4.h"))
+        self.assertIsNone(wrong_include("cli", "server/key_map.h"))
+        self.assertIn("may not know", wrong_include("http", "store/fd.h"))
+        self.assertIn("may not know", wrong_include("server", "cache/key.h"))
+        self.assertIn("may not know", wrong_include("server", "keep/forest.h"))
+        self.assertIn("may not know", wrong_include("store", "server/key_map.h"))
         self.assertIn("may not know", wrong_include("base", "memory/toucher.h"))
         self.assertIn("neither", wrong_include("base", "cli/target.h"))
 
