@@ -46,6 +46,18 @@ inline constexpr milliseconds command_wait{30000};  // how long a command waits 
 inline constexpr milliseconds fault_check{50};      // fault: looks at its control file at most this often
 inline constexpr std::size_t mem_store_bytes_default = std::size_t{256} << 20;
 
+// HTTP, both ends (design: http).
+inline constexpr std::size_t http_head_bytes_max = 16 << 10;  // of a head; also a connection's own buffer
+inline constexpr std::size_t http_headers_max = 128;
+inline constexpr std::size_t http_text_bytes_max = std::size_t{8} << 20;     // an answer that is read as text
+inline constexpr std::size_t http_drain_bytes_max = std::size_t{1} << 20;    // of an unread body, to keep a connection
+inline constexpr std::size_t http_piece_bytes = std::size_t{256} << 10;      // received, then summed while it is cached
+inline constexpr std::size_t http_low_water_bytes = std::size_t{512} << 10;  // a socket wakes for so much ...
+inline constexpr std::size_t http_low_water_from_bytes = std::size_t{64} << 10;  // ... where so much is missing
+inline constexpr milliseconds http_tick{100};          // how often waiting connections are held against their limits
+inline constexpr milliseconds http_linger{2000};       // for what a peer still sends when its answer is out
+inline constexpr milliseconds http_accept_pause{200};  // after accept failed for want of descriptors
+
 // HTTP and S3: what is parsed of what the other end sends (docs/protocol.md).
 inline constexpr std::size_t s3_key_bytes_max = 1024;
 inline constexpr std::size_t query_pairs_max = 64;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Percent-encoding as S3 and SigV4 want it: every byte except A-Z a-z 0-9 - . _ ~ becomes %XX, upper case, exactly once.
+// Percent-encoding as S3 and SigV4 want it: every byte except A-Z a-z 0-9 - . _ ~ becomes %XX, upper case, exactly
+// once.
 //
 // Pure functions, any thread. They know nothing of paths and queries but the two choices below, which the caller makes.
 #pragma once
