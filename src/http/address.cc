@@ -12,7 +12,7 @@
 #include <cstring>
 #include <memory>
 
-namespace kvern {
+namespace kvern::http {
 
 std::string address_text(const sockaddr* address) {
     char text[INET6_ADDRSTRLEN] = "";
@@ -64,8 +64,10 @@ Result<HostPort> parse_host_port(std::string_view text) {
         rest.remove_prefix(colon);
     }
     if (rest.starts_with(':')) parsed.port = rest.substr(1);
-    const bool digits = std::all_of(parsed.port.begin(), parsed.port.end(), [](char c) { return c >= '0' && c <= '9'; });
-    const bool port_ok = parsed.port.empty() ? rest.empty() : digits && parsed.port.size() <= 5 && std::stoul(parsed.port) <= 65535;
+    const bool digits =
+        std::all_of(parsed.port.begin(), parsed.port.end(), [](char c) { return c >= '0' && c <= '9'; });
+    const bool port_ok =
+        parsed.port.empty() ? rest.empty() : digits && parsed.port.size() <= 5 && std::stoul(parsed.port) <= 65535;
     if (parsed.host.empty() || !port_ok) {
         return fail(ErrorCode::invalid_argument,
                     "address '" + std::string(text) + "': expected HOST:PORT, such as 127.0.0.1:9000 or [::1]:9000");
@@ -100,4 +102,4 @@ Result<Listening> listen_on(const HostPort& address) {
     return Listening{fd, static_cast<unsigned>(std::stoul(text.substr(text.rfind(':') + 1)))};
 }
 
-}  // namespace kvern
+}  // namespace kvern::http

@@ -9,10 +9,10 @@
 
 struct sockaddr;
 
-namespace kvern {
+namespace kvern::http {
 
 std::string address_text(const sockaddr* address);  // "192.0.2.1:9000", "[2001:db8::1]:9000"
-std::string peer_text(int fd);                       // of the other end; "?" if it is gone
+std::string peer_text(int fd);                      // of the other end; "?" if it is gone
 bool is_ip_address(std::string_view text);
 bool is_loopback(std::string_view host);  // "127.0.0.1", "::1", "localhost"
 
@@ -30,4 +30,4 @@ struct Listening {
 };
 Result<Listening> listen_on(const HostPort& address);
 
-}  // namespace kvern
+}  // namespace kvern::http

@@ -5,7 +5,7 @@
 
 #include "kvern/limits.h"
 
-namespace kvern {
+namespace kvern::http {
 
 struct HttpClient::Connection {
     explicit Connection(std::unique_ptr<Stream> connected)
@@ -44,8 +44,7 @@ Task<Result<std::unique_ptr<HttpClient::Connection>>> HttpClient::connection(boo
         co_return std::move(kept);
     }
     const auto limit = std::min<Duration>(options_.connect_limit, deadline - loop_.now());
-    auto stream =
-        co_await Stream::connect(loop_, options_.address.host, options_.address.port, options_.tls, limit);
+    auto stream = co_await Stream::connect(loop_, options_.address.host, options_.address.port, options_.tls, limit);
     if (!stream) co_return tl::unexpected(stream.error());
     co_return std::make_unique<Connection>(std::move(*stream));
 }
@@ -100,8 +99,8 @@ Task<HttpClient::Exchanged> HttpClient::attempt(Connection& connection, const Ht
         if (!head || !*head) {
             auto error = !written ? written.error()
                          : !head  ? head.error()
-                                  : Error{ErrorCode::unavailable, "connection to " + stream.peer() +
-                                                                      ": closed without an answer"};
+                                  : Error{ErrorCode::unavailable,
+                                         "connection to " + stream.peer() + ": closed without an answer"};
             co_return tl::unexpected(HttpFailure{std::move(error), !written});
         }
         answer.head = std::move(**head);
@@ -129,8 +128,8 @@ Task<HttpClient::Exchanged> HttpClient::exchange(const HttpRequest& request) {
         bool answered = false;
         outcome = co_await attempt(connection, request, answered);
         std::erase(busy_, &connection);
-        if (!outcome && !answered && connection.reused && !fresh && outcome.error().error.code == ErrorCode::unavailable &&
-            loop_.now() < request.deadline) {
+        if (!outcome && !answered && connection.reused && !fresh &&
+            outcome.error().error.code == ErrorCode::unavailable && loop_.now() < request.deadline) {
             continue;  // the server had closed it; what it takes twice is the same
         }
         if (outcome && outcome->head.keep_alive && connection.reader.body_ended() && !connection.reader.holds_bytes()) {
@@ -148,4 +147,4 @@ void HttpClient::abort_all(const std::string& reason) {
     for (auto* connection : busy_) connection->stream->abort(reason);
 }
 
-}  // namespace kvern
+}  // namespace kvern::http

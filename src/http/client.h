@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // HttpClient: kept connections to one endpoint, and one request and answer on one of them.
 //
-// Belongs to one loop's thread; requests beyond `connections_max` wait their turn. A kept connection that turns out to be
-// dead before a byte of the answer is replaced once. Signs nothing, retries nothing else.
+// Belongs to one loop's thread; requests beyond `connections_max` wait their turn. A kept connection that turns out to
+// be dead before a byte of the answer is replaced once. Signs nothing, retries nothing else.
 #pragma once
 
 #include <deque>
@@ -17,7 +17,7 @@
 #include "http/tls.h"
 #include "kvern/store.h"
 
-namespace kvern {
+namespace kvern::http {
 
 struct HttpRequest {
     std::string head;                  // request line and headers with Host and Content-Length, to the empty line
@@ -79,4 +79,4 @@ class HttpClient {
     std::deque<std::coroutine_handle<>> waiting_;
 };
 
-}  // namespace kvern
+}  // namespace kvern::http

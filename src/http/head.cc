@@ -10,10 +10,10 @@
 
 #include "kvern/limits.h"
 
-namespace kvern {
+namespace kvern::http {
 namespace {
 
-namespace http = boost::beast::http;
+namespace beast = boost::beast::http;
 using boost::system::error_code;
 using Text = boost::beast::string_view;
 
@@ -27,7 +27,7 @@ bool equal_fold(std::string_view a, std::string_view b) {
 
 // Hands what Beast finds to a Head, copied once into one piece of memory.
 template <bool is_request>
-class Parser final : public http::basic_parser<is_request> {
+class Parser final : public beast::basic_parser<is_request> {
   public:
     Parser(Head& head, std::size_t size_bytes) : head_(head) {
         head_.text = std::make_unique<char[]>(size_bytes);
@@ -44,14 +44,14 @@ class Parser final : public http::basic_parser<is_request> {
         return {start, from.size()};
     }
 
-    void on_request_impl(http::verb, Text method, Text target, int, error_code&) override {
+    void on_request_impl(beast::verb, Text method, Text target, int, error_code&) override {
         head_.method = keep(method);
         head_.target = keep(target);
     }
     void on_response_impl(int status, Text, int, error_code&) override { head_.status = static_cast<unsigned>(status); }
-    void on_field_impl(http::field, Text name, Text value, error_code& error) override {
+    void on_field_impl(beast::field, Text name, Text value, error_code& error) override {
         if (head_.headers.size() == limits::http_headers_max) {
-            error = http::make_error_code(http::error::header_limit);
+            error = beast::make_error_code(beast::error::header_limit);
             return;
         }
         auto* const start = end_;
@@ -75,7 +75,7 @@ Result<Head> parsed(std::span<const std::byte> input) {
     Parser<is_request> parser(head, input.size());
     error_code error;
     parser.put(boost::asio::buffer(input.data(), input.size()), error);
-    if (error && error != http::error::need_more) {
+    if (error && error != beast::error::need_more) {
         return fail(ErrorCode::invalid_argument, "malformed HTTP head: " + error.message());
     }
     if (!parser.is_header_done()) return fail(ErrorCode::invalid_argument, "malformed HTTP head: it does not end");
@@ -127,8 +127,8 @@ bool has_token(std::string_view list, std::string_view word) {
 }
 
 std::string_view reason_phrase(unsigned status) {
-    const auto text = http::obsolete_reason(static_cast<http::status>(status));
+    const auto text = beast::obsolete_reason(static_cast<beast::status>(status));
     return {text.data(), text.size()};
 }
 
-}  // namespace kvern
+}  // namespace kvern::http

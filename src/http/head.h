@@ -14,14 +14,14 @@
 #include "http/header_view.h"
 #include "kvern/result.h"
 
-namespace kvern {
+namespace kvern::http {
 
 struct Head {
     std::string_view method, target;  // requests
     unsigned status = 0;              // answers
     std::vector<HeaderView> headers;  // names in lower case, in the order of arrival
     std::optional<std::uint64_t> content_length;
-    bool chunked = false;     // the body comes in chunks
+    bool chunked = false;      // the body comes in chunks
     bool until_close = false;  // answers: the body ends with the connection
     bool keep_alive = false;
     bool expects_continue = false;
@@ -46,4 +46,4 @@ bool has_token(std::string_view list, std::string_view word);
 
 std::string_view reason_phrase(unsigned status);  // "Not Found"
 
-}  // namespace kvern
+}  // namespace kvern::http

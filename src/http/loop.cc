@@ -13,7 +13,7 @@
 
 #include "kvern/limits.h"
 
-namespace kvern {
+namespace kvern::http {
 
 namespace asio = boost::asio;
 
@@ -111,4 +111,4 @@ void Loop::tick() {
     });
 }
 
-}  // namespace kvern
+}  // namespace kvern::http

@@ -19,7 +19,7 @@ namespace boost::asio {
 class io_context;
 }
 
-namespace kvern {
+namespace kvern::http {
 
 // Something with a time limit that the loop looks at now and then (limits::http_tick): cheaper than a timer a wait.
 // Loop's thread. Registered while it exists.
@@ -107,4 +107,4 @@ class Signal {
     std::coroutine_handle<> waiter_;
 };
 
-}  // namespace kvern
+}  // namespace kvern::http

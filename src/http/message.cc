@@ -6,7 +6,7 @@
 
 #include "kvern/limits.h"
 
-namespace kvern {
+namespace kvern::http {
 
 MessageReader::MessageReader(Stream& stream, HeadKind kind)
     : stream_(stream), kind_(kind), bytes_(limits::http_head_bytes_max) {}
@@ -54,8 +54,8 @@ Task<Result<std::optional<Head>>> MessageReader::next_head(Duration first_byte_l
             co_return std::optional<Head>(std::move(*head));
         }
         if (end_ - begin_ == bytes_.size()) {
-            co_return fail(ErrorCode::resource, "HTTP head longer than " +
-                                                    std::to_string(limits::http_head_bytes_max) + " bytes");
+            co_return fail(ErrorCode::resource,
+                           "HTTP head longer than " + std::to_string(limits::http_head_bytes_max) + " bytes");
         }
         const auto moved = co_await fill();
         if (!moved) co_return tl::unexpected(moved.error());
@@ -166,4 +166,4 @@ Task<Result<std::size_t>> MessageReader::read(std::span<std::byte> into, const A
     co_return done;
 }
 
-}  // namespace kvern
+}  // namespace kvern::http

@@ -15,7 +15,7 @@
 #include "http/stream.h"
 #include "http/transfer_chunked.h"
 
-namespace kvern {
+namespace kvern::http {
 
 class MessageReader {
   public:
@@ -61,4 +61,4 @@ class MessageReader {
     TransferChunked chunks_;
 };
 
-}  // namespace kvern
+}  // namespace kvern::http

@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "kvern/limits.h"
 
-namespace kvern {
+namespace kvern::http {
 
 namespace asio = boost::asio;
 
@@ -84,7 +84,8 @@ void Exchange::begin(const AnswerHead& head, std::uint64_t size_bytes) {
     if (!asked_for_body_ && !reader_.body_ended()) keep_ = false;
     pending_.append("HTTP/1.1 ").append(std::to_string(status_)).append(" ").append(reason_phrase(status_));
     pending_.append("\r\nDate: ").append(http_date_now()).append("\r\n").append(head.lines());
-    if (status_ != 204 && status_ != 304) pending_.append("Content-Length: ").append(std::to_string(size_bytes)).append("\r\n");
+    if (status_ != 204 && status_ != 304)
+        pending_.append("Content-Length: ").append(std::to_string(size_bytes)).append("\r\n");
     pending_.append(keep_ ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n");
     const bool silent = head_.method == "HEAD" || status_ == 204 || status_ == 304;
     left_ = silent ? 0 : size_bytes;
@@ -351,4 +352,4 @@ bool Server::stop(Duration drain) {
     return false;
 }
 
-}  // namespace kvern
+}  // namespace kvern::http

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Server: listens, reads requests, and gives each to a handler as an Exchange.
 //
-// A connection lives on one loop, requests on it one after the other; handlers run there and must not block. What S3 is,
-// it does not know. start() and stop() from any thread but a loop's.
+// A connection lives on one loop, requests on it one after the other; handlers run there and must not block. What S3
+// is, it does not know. start() and stop() from any thread but a loop's.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@
 #include "http/message.h"
 #include "http/tls.h"
 
-namespace kvern {
+namespace kvern::http {
 
 // The head of an answer, as it is written. Date, Connection and the length are added by the exchange.
 class AnswerHead {
@@ -119,4 +119,4 @@ class Server {
     std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace kvern
+}  // namespace kvern::http

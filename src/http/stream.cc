@@ -18,7 +18,7 @@
 #include "http/address.h"
 #include "kvern/limits.h"
 
-namespace kvern {
+namespace kvern::http {
 
 namespace asio = boost::asio;
 
@@ -245,7 +245,8 @@ Task<Result<void>> Stream::shake_hands() {
         auto want = Direction::read;
         const auto outcome = tls_outcome(returned, want);
         if (!outcome) co_return tl::unexpected(outcome.error());
-        if (*outcome) co_return fail(ErrorCode::unavailable, "connection to " + peer_ + ": closed during the handshake");
+        if (*outcome)
+            co_return fail(ErrorCode::unavailable, "connection to " + peer_ + ": closed during the handshake");
         const auto waited = co_await Ready{*this, want};
         if (!waited) co_return tl::unexpected(waited.error());
     }
@@ -373,4 +374,4 @@ Task<Result<std::unique_ptr<Stream>>> Stream::connect(Loop& loop, std::string ho
     co_return tl::unexpected(std::move(last));
 }
 
-}  // namespace kvern
+}  // namespace kvern::http

@@ -23,7 +23,7 @@
 
 struct ssl_st;
 
-namespace kvern {
+namespace kvern::http {
 
 // Told of bytes as they arrive, while they are in the cache: for checksums.
 using Arrived = std::function<void(std::span<const std::byte>)>;
@@ -97,4 +97,4 @@ class Stream final : private Watched {
     std::uint64_t read_bytes_ = 0, written_bytes_ = 0;
 };
 
-}  // namespace kvern
+}  // namespace kvern::http

@@ -10,7 +10,7 @@
 #include <optional>
 #include <utility>
 
-namespace kvern {
+namespace kvern::http {
 
 template <class T>
 class Task;
@@ -115,4 +115,4 @@ inline task_detail::Detached detach(Task<void> task) {
     co_await std::move(task);
 }
 
-}  // namespace kvern
+}  // namespace kvern::http

@@ -4,7 +4,7 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 
-namespace kvern {
+namespace kvern::http {
 namespace {
 
 ssl_ctx_st* make(const SSL_METHOD* method) {
@@ -64,4 +64,4 @@ std::string tls_reasons() {
     return text.empty() ? "no reason given" : text;
 }
 
-}  // namespace kvern
+}  // namespace kvern::http

@@ -11,7 +11,7 @@
 
 struct ssl_ctx_st;
 
-namespace kvern {
+namespace kvern::http {
 
 class TlsContext {
   public:
@@ -30,4 +30,4 @@ class TlsContext {
 // The reasons that OpenSSL left on this thread, newest last; clears them.
 std::string tls_reasons();
 
-}  // namespace kvern
+}  // namespace kvern::http

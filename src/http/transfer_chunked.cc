@@ -3,7 +3,7 @@
 
 #include "kvern/limits.h"
 
-namespace kvern {
+namespace kvern::http {
 namespace {
 
 int hex_digit(char c) {
@@ -68,7 +68,8 @@ Result<void> TransferChunked::line_over() {
             return {};
         }
         case Line::after_payload:
-            if (!text_.empty()) return fail(ErrorCode::invalid_argument, "chunked body: a chunk is longer than it says");
+            if (!text_.empty())
+                return fail(ErrorCode::invalid_argument, "chunked body: a chunk is longer than it says");
             line_ = Line::size;
             return {};
         case Line::trailer:
@@ -87,4 +88,4 @@ void TransferChunked::payload(std::uint64_t size_bytes) {
     if (left_ == 0) need_ = Need::framing;
 }
 
-}  // namespace kvern
+}  // namespace kvern::http

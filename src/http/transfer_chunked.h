@@ -12,7 +12,7 @@
 
 #include "kvern/result.h"
 
-namespace kvern {
+namespace kvern::http {
 
 class TransferChunked {
   public:
@@ -40,4 +40,4 @@ class TransferChunked {
     std::size_t trailer_bytes_ = 0;
 };
 
-}  // namespace kvern
+}  // namespace kvern::http

@@ -2,10 +2,10 @@
 // What the HTTP tests share: loops, a server with a given handler, and waiting for a coroutine from the test's thread.
 #pragma once
 
-#include <gtest/gtest.h>
-#include <sys/socket.h>
 #include <arpa/inet.h>
+#include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <future>
@@ -16,7 +16,7 @@
 #include "http/client.h"
 #include "http/server.h"
 
-namespace kvern::testing {
+namespace kvern::http::testing {
 
 // Runs a coroutine on the loop and waits for its value.
 template <class T>
@@ -36,7 +36,8 @@ class LocalServer {
     explicit LocalServer(Handler handler, std::size_t loops = 1, std::shared_ptr<const TlsContext> tls = nullptr,
                          Duration limit = std::chrono::seconds(20)) {
         std::vector<Loop*> all;
-        for (std::size_t i = 0; i < loops; ++i) all.push_back(loops_.emplace_back(std::make_unique<Loop>("test")).get());
+        for (std::size_t i = 0; i < loops; ++i)
+            all.push_back(loops_.emplace_back(std::make_unique<Loop>("test")).get());
         ServerOptions options;
         options.address = {"127.0.0.1", "0"};
         options.tls = std::move(tls);
@@ -96,4 +97,4 @@ class RawClient {
     int fd_;
 };
 
-}  // namespace kvern::testing
+}  // namespace kvern::http::testing

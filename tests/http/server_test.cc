@@ -6,7 +6,7 @@
 
 #include "http/http_fixture.h"
 
-namespace kvern::testing {
+namespace kvern::http::testing {
 namespace {
 
 // Answers with what it was sent: method, target and body.
@@ -15,7 +15,8 @@ Task<void> echo(Exchange& exchange) {
     const auto size = co_await exchange.read(std::as_writable_bytes(std::span(body)));
     if (!size) co_return;
     body.resize(*size);
-    const auto text = std::string(exchange.request().method) + " " + std::string(exchange.request().target) + " " + body;
+    const auto text =
+        std::string(exchange.request().method) + " " + std::string(exchange.request().target) + " " + body;
     (void)co_await exchange.answer(AnswerHead(200), text);
 }
 
@@ -40,8 +41,9 @@ TEST(Server, AnswersARequestAndClosesWhenAsked) {
 TEST(Server, KeepsAConnectionAndAnswersPipelinedRequestsInOrder) {
     LocalServer local(echo);
     RawClient client(local.server().port());
-    client.send("PUT /1 HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabcGET /2 HTTP/1.1\r\nHost: x\r\n\r\n"
-                "GET /3 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    client.send(
+        "PUT /1 HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabcGET /2 HTTP/1.1\r\nHost: x\r\n\r\n"
+        "GET /3 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     const auto answer = client.receive();
     const auto first = answer.find("PUT /1 abc"), second = answer.find("GET /2 "), third = answer.find("GET /3 ");
     EXPECT_LT(first, second);
@@ -197,7 +199,8 @@ TEST(HttpClient, ReplacesAKeptConnectionThatTheServerClosed) {
 }
 
 TEST(HttpClient, RefusesABodyLargerThanItsBuffers) {
-    LocalServer local([](Exchange& exchange) -> Task<void> { (void)co_await exchange.answer(AnswerHead(200), "too long"); });
+    LocalServer local(
+        [](Exchange& exchange) -> Task<void> { (void)co_await exchange.answer(AnswerHead(200), "too long"); });
     Fetching fetch(local);
     std::vector<std::byte> room(4);
     const std::vector<Buffer> into{{room.data(), room.size()}};
@@ -245,16 +248,17 @@ TEST(HttpClient, ManyRequestsShareFewConnections) {
         auto& one = *all.emplace_back(std::make_unique<One>());
         one.text = std::string(i * 97, static_cast<char>('a' + i % 26));
         one.body = {{reinterpret_cast<std::byte*>(one.text.data()), one.text.size()}};
-        one.request.head = "PUT /" + std::to_string(i) + " HTTP/1.1\r\nHost: x\r\nContent-Length: " +
-                           std::to_string(one.text.size()) + "\r\n\r\n";
+        one.request.head = "PUT /" + std::to_string(i) +
+                           " HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(one.text.size()) + "\r\n\r\n";
         one.request.body = one.body;
         one.request.text_body = true;
         auto promise = std::make_shared<std::promise<std::string>>();
         answers.push_back(promise->get_future());
-        fetch.loop.spawn([](HttpClient& client, const One& sent, std::shared_ptr<std::promise<std::string>> done) -> Task<void> {
-            const auto answer = co_await client.exchange(sent.request);
-            done->set_value(answer ? answer->text : answer.error().error.message);
-        }(*fetch.client, one, promise));
+        fetch.loop.spawn(
+            [](HttpClient& client, const One& sent, std::shared_ptr<std::promise<std::string>> done) -> Task<void> {
+                const auto answer = co_await client.exchange(sent.request);
+                done->set_value(answer ? answer->text : answer.error().error.message);
+            }(*fetch.client, one, promise));
     }
     for (std::size_t i = 0; i < count; ++i) {
         EXPECT_EQ(answers[i].get(), "PUT /" + std::to_string(i) + " " + all[i]->text);
@@ -263,4 +267,4 @@ TEST(HttpClient, ManyRequestsShareFewConnections) {
 }
 
 }  // namespace
-}  // namespace kvern::testing
+}  // namespace kvern::http::testing
