@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "http/sigv4_text.h"
+
+namespace kvern::http::sigv4 {
+namespace {
+
+constexpr std::string_view digits = "0123456789abcdef";
+
+bool is_blank(char c) {
+    return c == ' ' || c == '\t';
+}
+
+// Without blanks at both ends, and with one space for any number of them inside.
+void append_trimmed(std::string& to, std::string_view value) {
+    bool pending = false;
+    const std::size_t start = to.size();
+    for (const char c : value) {
+        if (is_blank(c)) {
+            pending = to.size() > start;
+            continue;
+        }
+        if (pending) to += ' ';
+        pending = false;
+        to += c;
+    }
+}
+
+void append_headers(std::string& to, std::span<const HeaderView> headers) {
+    for (std::size_t i = 0; i < headers.size(); ++i) {
+        const bool continues = i > 0 && headers[i].name == headers[i - 1].name;
+        if (continues) {
+            to.back() = ',';  // was the line end of the value before
+        } else {
+            to += headers[i].name;
+            to += ':';
+        }
+        append_trimmed(to, headers[i].value);
+        to += '\n';
+    }
+}
+
+void append_line(std::string& to, std::string_view line) {
+    to += line;
+    to += '\n';
+}
+
+}  // namespace
+
+void append_hex(std::string& to, const Digest& digest) {
+    char text[2 * sizeof(Digest)];
+    for (std::size_t i = 0; i < digest.size(); ++i) {
+        text[2 * i] = digits[digest[i] >> 4];
+        text[2 * i + 1] = digits[digest[i] & 15];
+    }
+    to.append(text, sizeof text);
+}
+
+void append_scope(std::string& to, std::string_view day, std::string_view region) {
+    to += day;
+    to += '/';
+    to += region;
+    to += '/';
+    to += service;
+    to += '/';
+    to += terminator;
+}
+
+void append_signature(std::string& to, const CanonicalRequest& request, const HmacSha256& key,
+                      std::string_view amz_date, std::string_view scope, std::string& scratch) {
+    scratch.clear();
+    append_line(scratch, request.method);
+    append_line(scratch, request.path);
+    append_line(scratch, request.query);
+    append_headers(scratch, request.headers);
+    append_line(scratch, {});
+    append_line(scratch, request.signed_names);
+    scratch += request.payload_hash;
+    const Digest digest = sha256(scratch);
+
+    scratch.clear();
+    append_line(scratch, algorithm);
+    append_line(scratch, amz_date);
+    append_line(scratch, scope);
+    append_hex(scratch, digest);
+    append_hex(to, key.sign(scratch));
+}
+
+}  // namespace kvern::http::sigv4
