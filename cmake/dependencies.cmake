@@ -5,7 +5,6 @@ find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto SSL)
-find_package(ZLIB REQUIRED)
 find_package(Boost 1.81 REQUIRED)  # headers alone
 find_package(pugixml REQUIRED)
 find_package(tomlplusplus REQUIRED)

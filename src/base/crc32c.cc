@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/crc32c_path.h"
+#include "base/crc_polynomial.h"
 
 namespace kvern {
 namespace {
@@ -46,6 +47,10 @@ std::uint32_t copy(const crc::Path& path, std::uint32_t crc, void* destination, 
 
 std::uint32_t crc32c(std::uint32_t crc, const void* data, std::size_t size_bytes) {
     return sum(chosen(), crc, data, size_bytes);
+}
+
+std::uint32_t crc32c_combine(std::uint32_t first, std::uint32_t second, std::uint64_t second_bytes) {
+    return crc::Modulo<std::uint32_t, crc::polynomial>::combine(first, second, second_bytes);
 }
 
 std::uint32_t copy_crc32c(std::uint32_t crc, void* destination, const void* source, std::size_t size_bytes) {

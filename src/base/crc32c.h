@@ -16,6 +16,9 @@ namespace kvern {
 // initial and final inversion are inside, so crc32c(0, "123456789") == 0xE3069283 and calls chain.
 std::uint32_t crc32c(std::uint32_t crc, const void* data, std::size_t size_bytes);
 
+// Of two messages one after the other, from the checksums of both and the size of the second.
+std::uint32_t crc32c_combine(std::uint32_t first, std::uint32_t second, std::uint64_t second_bytes);
+
 // Copies and returns the checksum of what was stored, chained as crc32c() is. Each source byte is loaded once, so a
 // source that changes meanwhile can't give a sum of other bytes than those in the destination. The ranges must not
 // overlap. A thread that hands the destination to another must synchronise as usual; the non-temporal path fences

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads for the x86-64 kernels of CRC32C. Inside base/ only. Pure functions, any thread.
+// Loads for the x86-64 kernels of all CRCs. Inside base/ only. Pure functions, any thread.
 #pragma once
 
 #include <cstddef>

@@ -29,6 +29,18 @@ std::optional<char> hex_byte(std::string_view two) {
     return static_cast<char>(*high << 4 | *low);
 }
 
+constexpr std::string_view base64_digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+// 255 for what is no digit.
+constexpr std::array<std::uint8_t, 256> base64_values = [] {
+    std::array<std::uint8_t, 256> values{};
+    values.fill(255);
+    for (std::size_t i = 0; i < base64_digits.size(); ++i) {
+        values[static_cast<unsigned char>(base64_digits[i])] = static_cast<std::uint8_t>(i);
+    }
+    return values;
+}();
+
 bool stays_in_url(char c) {
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
            c == '_' || c == '~' || c == '/';
@@ -100,6 +112,42 @@ std::optional<std::string> from_hex(std::string_view text) {
         const auto byte = hex_byte(text.substr(i, 2));
         if (!byte) return std::nullopt;
         bytes += *byte;
+    }
+    return bytes;
+}
+
+std::string to_base64(std::string_view bytes) {
+    std::string text;
+    text.reserve((bytes.size() + 2) / 3 * 4);
+    for (std::size_t i = 0; i < bytes.size(); i += 3) {
+        const std::string_view group = bytes.substr(i, 3);
+        std::uint32_t word = 0;
+        for (std::size_t k = 0; k < 3; ++k) {
+            word = word << 8 | (k < group.size() ? static_cast<unsigned char>(group[k]) : 0u);
+        }
+        for (std::size_t k = 0; k < 4; ++k) {
+            text += k <= group.size() ? base64_digits[word >> (18 - 6 * k) & 63] : '=';
+        }
+    }
+    return text;
+}
+
+std::optional<std::string> from_base64(std::string_view text) {
+    if (text.size() % 4 != 0) return std::nullopt;
+    std::size_t padding = 0;
+    while (padding < 2 && padding < text.size() && text[text.size() - 1 - padding] == '=') ++padding;
+    std::string bytes;
+    bytes.reserve(text.size() / 4 * 3);
+    for (std::size_t i = 0; i < text.size(); i += 4) {
+        const std::size_t missing = i + 4 == text.size() ? padding : 0;
+        std::uint32_t word = 0;
+        for (std::size_t k = 0; k < 4; ++k) {
+            const std::uint8_t value = k < 4 - missing ? base64_values[static_cast<unsigned char>(text[i + k])] : 0;
+            if (value == 255) return std::nullopt;
+            word = word << 6 | value;
+        }
+        if ((word & ((1u << (8 * missing)) - 1)) != 0) return std::nullopt;
+        for (std::size_t k = 0; k < 3 - missing; ++k) bytes += static_cast<char>(word >> (16 - 8 * k) & 255);
     }
     return bytes;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small text tools: hex, URL escapes, sizes, durations, depth of JSON, and "did you mean". Pure functions.
+// Small text tools: hex, base64, URL escapes, sizes, durations, depth of JSON, and "did you mean". Pure functions.
 #pragma once
 
 #include <chrono>
@@ -17,6 +17,10 @@ namespace kvern {
 std::string to_hex(std::span<const std::uint8_t> bytes);     // lower case
 std::string to_hex(std::string_view bytes);                  // the bytes of a string
 std::optional<std::string> from_hex(std::string_view text);  // bytes; nothing if odd or not hex
+
+std::string to_base64(std::string_view bytes);  // with padding, on one line
+// Strict: padding where it belongs, no line ends, no bits beyond the last byte. Nothing if it is anything else.
+std::optional<std::string> from_base64(std::string_view text);
 
 // %XX escapes: every byte except A-Z a-z 0-9 - . _ ~ and '/' is escaped.
 std::string url_escape(std::string_view bytes);

@@ -67,7 +67,8 @@ std::string canonical_query(std::span<const QueryPair> pairs) {
 }
 
 const QueryPair* find_query(std::span<const QueryPair> pairs, std::string_view name) {
-    const auto found = std::find_if(pairs.begin(), pairs.end(), [&](const QueryPair& pair) { return pair.name == name; });
+    const auto found =
+        std::find_if(pairs.begin(), pairs.end(), [&](const QueryPair& pair) { return pair.name == name; });
     return found == pairs.end() ? nullptr : &*found;
 }
 

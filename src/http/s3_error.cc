@@ -79,7 +79,8 @@ std::string_view to_string(S3Code code) {
 }
 
 std::optional<S3Code> parse_s3_code(std::string_view text) {
-    const auto found = std::find_if(rows.begin(), rows.end(), [&](const Row& candidate) { return candidate.name == text; });
+    const auto found =
+        std::find_if(rows.begin(), rows.end(), [&](const Row& candidate) { return candidate.name == text; });
     if (found == rows.end()) return std::nullopt;
     return found->code;
 }

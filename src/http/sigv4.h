@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // AWS Signature Version 4 for S3: signing requests and URLs, and verifying them.
 //
-// Pure: no sockets, no clock; times are given. A Signer or a Verifier belongs to one thread: both keep the day's key and
-// the memory they work in, so that a request costs about a microsecond and takes no memory of its own. They read only
-// the head of a request: that the body has the hash which the head promises is for Checksum and AwsChunkedDecoder.
+// Pure: no sockets, no clock; times are given. A Signer or a Verifier belongs to one thread: both keep the day's key
+// and the memory they work in, so that a request costs about a microsecond and takes no memory of its own. They read
+// only the head of a request: that the body has the hash which the head promises is for Checksum and AwsChunkedDecoder.
 #pragma once
 
 #include <chrono>
@@ -52,10 +52,10 @@ class SigningKey {
 
 // Headers to add to the request; the views last until the Signer's next call. Empty values are not sent.
 struct SignedHeaders {
-    std::string_view authorization;         // authorization
-    std::string_view amz_date;              // x-amz-date
-    std::string_view amz_content_sha256;    // x-amz-content-sha256
-    std::string_view amz_security_token;    // x-amz-security-token
+    std::string_view authorization;       // authorization
+    std::string_view amz_date;            // x-amz-date
+    std::string_view amz_content_sha256;  // x-amz-content-sha256
+    std::string_view amz_security_token;  // x-amz-security-token
 };
 
 class Signer {
@@ -104,7 +104,7 @@ enum class PayloadForm : std::uint8_t {
 struct Authorization {
     AuthForm form = AuthForm::anonymous;
     std::string_view access_key;
-    std::string_view day;            // YYYYMMDD
+    std::string_view day;  // YYYYMMDD
     std::string_view region;
     std::string_view signed_headers;  // "host;x-amz-date"
     std::string_view signature;

@@ -91,9 +91,8 @@ std::string_view Signer::scope(std::string_view day) {
 void Signer::sort_headers() {
     // Few: an insertion sort, which leaves those of one name as they are and takes no memory.
     for (auto next = headers_.begin(); next != headers_.end(); ++next) {
-        const auto place = std::upper_bound(headers_.begin(), next, *next, [](const HeaderView& a, const HeaderView& b) {
-            return a.name < b.name;
-        });
+        const auto place = std::upper_bound(headers_.begin(), next, *next,
+                                            [](const HeaderView& a, const HeaderView& b) { return a.name < b.name; });
         std::rotate(place, next, next + 1);
     }
     signed_names_.clear();

@@ -20,7 +20,8 @@ constexpr std::size_t sha256_hex_bytes = 2 * sizeof(Digest);
 constexpr std::string_view amz_prefix = "x-amz-";
 
 bool is_lower_hex(std::string_view text) {
-    return std::all_of(text.begin(), text.end(), [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+    return std::all_of(text.begin(), text.end(),
+                       [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
 }
 
 bool equal_in_constant_time(std::string_view a, std::string_view b) {
@@ -74,10 +75,11 @@ S3Result<> check_signed_headers(const Authorization& found) {
         rest.remove_prefix(std::min(rest.size(), name.size() + 1));
         const bool upper = std::any_of(name.begin(), name.end(), [](char c) { return c >= 'A' && c <= 'Z'; });
         if (name <= before || upper || ++count > limits::signed_headers_max) {
-            return refuse(malformed(found.form),
-                          fmt::format("SignedHeaders must be at most {} names in lower case, sorted, none twice, with ';' "
-                                      "between them: '{}' breaks that",
-                                      limits::signed_headers_max, name));
+            return refuse(
+                malformed(found.form),
+                fmt::format("SignedHeaders must be at most {} names in lower case, sorted, none twice, with ';' "
+                            "between them: '{}' breaks that",
+                            limits::signed_headers_max, name));
         }
         has_host = has_host || name == "host";
         before = name;
@@ -97,8 +99,9 @@ bool set_time(Authorization& found, std::optional<sys_seconds> time) {
 
 S3Result<> check_day(const Authorization& found) {
     if (found.amz_date_text().substr(0, sigv4::day_bytes) == found.day) return {};
-    return refuse(malformed(found.form), fmt::format("the day '{}' in Credential is not that of the request's date '{}'",
-                                                     found.day, found.amz_date_text()));
+    return refuse(malformed(found.form),
+                  fmt::format("the day '{}' in Credential is not that of the request's date '{}'", found.day,
+                              found.amz_date_text()));
 }
 
 S3Result<> set_payload(Authorization& found, std::string_view text) {
@@ -121,14 +124,16 @@ S3Result<> set_payload(Authorization& found, std::string_view text) {
         found.payload = PayloadForm::hash;
         return {};
     }
-    return refuse(S3Code::invalid_argument,
-                  fmt::format("x-amz-content-sha256 is '{}': it must be a SHA-256 as 64 lower-case hex digits, "
-                              "UNSIGNED-PAYLOAD, STREAMING-UNSIGNED-PAYLOAD-TRAILER, STREAMING-AWS4-HMAC-SHA256-PAYLOAD "
-                              "or STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER",
-                              text));
+    return refuse(
+        S3Code::invalid_argument,
+        fmt::format("x-amz-content-sha256 is '{}': it must be a SHA-256 as 64 lower-case hex digits, "
+                    "UNSIGNED-PAYLOAD, STREAMING-UNSIGNED-PAYLOAD-TRAILER, STREAMING-AWS4-HMAC-SHA256-PAYLOAD "
+                    "or STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER",
+                    text));
 }
 
-// ------------------------------------------------------------------------------------------------- Authorization header
+// ------------------------------------------------------------------------------------------------- Authorization
+// header
 
 S3Result<> parse_fields(std::string_view fields, Authorization& found) {
     std::string_view credential;
@@ -194,7 +199,8 @@ S3Result<> parse_header_form(const RequestHead& head, std::string_view value, Au
     return set_payload(found, trimmed(payload));
 }
 
-// -------------------------------------------------------------------------------------------------------- presigned URL
+// -------------------------------------------------------------------------------------------------------- presigned
+// URL
 
 constexpr std::string_view signature_parameter = "X-Amz-Signature";
 
@@ -207,10 +213,11 @@ bool is_presigned(std::span<const QueryPair> query) {
 S3Result<std::string_view> only(std::span<const QueryPair> query, std::string_view name) {
     const auto has_name = [&](const QueryPair& pair) { return pair.name == name; };
     if (std::count_if(query.begin(), query.end(), has_name) != 1) {
-        return refuse(S3Code::authorization_query_parameters_error,
-                      fmt::format("a presigned URL needs {} exactly once, as well as X-Amz-Algorithm, X-Amz-Credential, "
-                                  "X-Amz-Date, X-Amz-Expires, X-Amz-SignedHeaders and X-Amz-Signature",
-                                  name));
+        return refuse(
+            S3Code::authorization_query_parameters_error,
+            fmt::format("a presigned URL needs {} exactly once, as well as X-Amz-Algorithm, X-Amz-Credential, "
+                        "X-Amz-Date, X-Amz-Expires, X-Amz-SignedHeaders and X-Amz-Signature",
+                        name));
     }
     return std::string_view(std::find_if(query.begin(), query.end(), has_name)->value);
 }
@@ -220,9 +227,9 @@ S3Result<> set_life(Authorization& found, std::string_view text) {
     std::int64_t value = 0;
     const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc{} || rest != text.data() + text.size() || value < 1 || value > life_max.count()) {
-        return refuse(S3Code::authorization_query_parameters_error,
-                      fmt::format("X-Amz-Expires '{}' is not a whole number of seconds from 1 to {}", text,
-                                  life_max.count()));
+        return refuse(
+            S3Code::authorization_query_parameters_error,
+            fmt::format("X-Amz-Expires '{}' is not a whole number of seconds from 1 to {}", text, life_max.count()));
     }
     found.life = std::chrono::seconds(value);
     return {};
@@ -264,15 +271,17 @@ S3Result<> parse_query_form(const RequestHead& head, Authorization& found) {
     return set_payload(found, hash.data() == nullptr ? unsigned_payload : trimmed(hash));
 }
 
-// --------------------------------------------------------------------------------------------------------- verification
+// ---------------------------------------------------------------------------------------------------------
+// verification
 
 S3Result<> check_time(const Authorization& authorization, sys_seconds now) {
     if (authorization.form == AuthForm::header) {
         if (std::chrono::abs(now - authorization.time) <= limits::signature_skew_max) return {};
-        return refuse(S3Code::request_time_too_skewed,
-                      fmt::format("the request was signed at {}, and here it is {}: more than 15 minutes apart; check the "
-                                  "clocks",
-                                  http_date(authorization.time), http_date(now)));
+        return refuse(
+            S3Code::request_time_too_skewed,
+            fmt::format("the request was signed at {}, and here it is {}: more than 15 minutes apart; check the "
+                        "clocks",
+                        http_date(authorization.time), http_date(now)));
     }
     if (now + limits::signature_skew_max < authorization.time) {
         return refuse(S3Code::access_denied,
@@ -331,8 +340,8 @@ S3Result<Authorization> parse_authorization(const RequestHead& head) {
     return found;
 }
 
-S3Result<> Verifier::verify(const Authorization& authorization, const RequestHead& head,
-                            const Credentials& credentials, sys_seconds now) {
+S3Result<> Verifier::verify(const Authorization& authorization, const RequestHead& head, const Credentials& credentials,
+                            sys_seconds now) {
     if (authorization.form == AuthForm::anonymous) return refuse(S3Code::access_denied, "the request is not signed");
     if (authorization.access_key != credentials.access_key) {
         return refuse(S3Code::invalid_access_key_id, "the request is signed with another access key");
@@ -356,10 +365,9 @@ S3Result<> Verifier::verify(const Authorization& authorization, const RequestHea
     sigv4::append_scope(scope, authorization.day, authorization.region);
     const HmacSha256& key = key_of(credentials).of(credentials.secret_key, authorization.day, authorization.region);
     std::string expected;
-    sigv4::append_signature(expected,
-                            {head.method, path_, query, headers_, authorization.signed_headers,
-                             authorization.payload_hash},
-                            key, authorization.amz_date_text(), scope, text_);
+    sigv4::append_signature(
+        expected, {head.method, path_, query, headers_, authorization.signed_headers, authorization.payload_hash}, key,
+        authorization.amz_date_text(), scope, text_);
     if (equal_in_constant_time(expected, authorization.signature)) return {};
     return refuse(S3Code::signature_does_not_match,
                   "the signature is not the one that the secret key gives: check the secret key, and that nothing "
@@ -391,7 +399,8 @@ S3Result<> Verifier::sort_signed_headers(const Authorization& authorization, std
     headers_.clear();
     std::string_view rest = authorization.signed_headers;
     const auto missing = [](std::string_view name) {
-        return refuse(S3Code::signature_does_not_match, fmt::format("the signed header '{}' is not in the request", name));
+        return refuse(S3Code::signature_does_not_match,
+                      fmt::format("the signed header '{}' is not in the request", name));
     };
     const auto next_name = [&] { return rest.substr(0, rest.find(';')); };
     const auto skip_name = [&] { rest.remove_prefix(std::min(rest.size(), next_name().size() + 1)); };
@@ -403,8 +412,9 @@ S3Result<> Verifier::sort_signed_headers(const Authorization& authorization, std
         if (!rest.empty() && next_name() == header->name) {
             headers_.push_back(*header);
         } else if (header->name.starts_with(amz_prefix)) {
-            return refuse(S3Code::access_denied,
-                          fmt::format("There were headers present in the request which were not signed: {}", header->name));
+            return refuse(
+                S3Code::access_denied,
+                fmt::format("There were headers present in the request which were not signed: {}", header->name));
         }
     }
     while (!rest.empty()) {

@@ -21,6 +21,29 @@ TEST(Hex, BothWays) {
                           [](const std::string& bytes) { RC_ASSERT(from_hex(to_hex(bytes)) == bytes); }));
 }
 
+TEST(Base64, KnownAnswers) {  // RFC 4648
+    EXPECT_EQ(to_base64(""), "");
+    EXPECT_EQ(to_base64("f"), "Zg==");
+    EXPECT_EQ(to_base64("fo"), "Zm8=");
+    EXPECT_EQ(to_base64("foo"), "Zm9v");
+    EXPECT_EQ(to_base64("foobar"), "Zm9vYmFy");
+    EXPECT_EQ(to_base64("\xfb\xff"), "+/8=");
+    EXPECT_TRUE(rc::check("from_base64(to_base64(x)) == x",
+                          [](const std::string& bytes) { RC_ASSERT(from_base64(to_base64(bytes)) == bytes); }));
+}
+
+TEST(Base64, OneTextForEachValue) {
+    for (const char* wrong : {"Z", "Zg", "Zg=", "Zg===", "Zh==", "Zm9=", "====", "=", "Zm9v\n", "Zm 9",
+                              "Zg==Zg==", "-_8=", "Z===", "Zm9vZg=a"}) {
+        EXPECT_FALSE(from_base64(wrong)) << wrong;
+    }
+    EXPECT_TRUE(rc::check("what is read is written the same", [] {
+        const auto text = *rc::gen::container<std::string>(8, rc::gen::element('A', 'Z', 'g', '=', '+', '/', '0', '!'));
+        const auto bytes = from_base64(text);
+        RC_ASSERT((!bytes || to_base64(*bytes) == text));  // one parenthesis would ask both
+    }));
+}
+
 TEST(UrlEscape, KeepsOnlyWhatIsSafe) {
     EXPECT_EQ(url_escape("aZ0-._~/b"), "aZ0-._~/b");
     EXPECT_EQ(url_escape("a b%&?#+\n"), "a%20b%25%26%3F%23%2B%0A");

@@ -148,7 +148,8 @@ TEST(SigV4Example, PresignedUrl) {
     EXPECT_EQ(outcome(request), "ok");
 }
 
-// ------------------------------------------------------------------------------------------------------------ both ends
+// ------------------------------------------------------------------------------------------------------------ both
+// ends
 
 TEST(SigV4, EveryByteOfAKeyVerifies) {
     for (unsigned byte = 1; byte < 256; ++byte) {
@@ -250,7 +251,8 @@ TEST(SigV4, OneSignerServesManyRequestsAndDays) {
     }
 }
 
-// ------------------------------------------------------------------------------------------------------------- refusals
+// -------------------------------------------------------------------------------------------------------------
+// refusals
 
 TEST(SigV4, AnyChangedBitIsRefused) {
     Request request = signed_get();
@@ -263,7 +265,8 @@ TEST(SigV4, AnyChangedBitIsRefused) {
             (*text)[bit / 8] = static_cast<char>(static_cast<unsigned char>(right[bit / 8]) ^ (1u << (bit % 8)));
             // An escape's digits may change their case.
             const auto decoded = percent_decode(*text, Plus::literal);
-            const bool same = text == &request.path && decoded && *decoded == percent_decode(right, Plus::literal).value();
+            const bool same =
+                text == &request.path && decoded && *decoded == percent_decode(right, Plus::literal).value();
             EXPECT_EQ(outcome(request) == "ok", same) << *text;
             *text = right;
         }
@@ -415,7 +418,8 @@ TEST(SigV4, PayloadsAreNamed) {
     EXPECT_EQ(form(empty_hash), static_cast<int>(PayloadForm::hash));
     EXPECT_EQ(form("UNSIGNED-PAYLOAD"), static_cast<int>(PayloadForm::not_signed));
     EXPECT_EQ(form("STREAMING-AWS4-HMAC-SHA256-PAYLOAD"), static_cast<int>(PayloadForm::streaming_signed));
-    EXPECT_EQ(form("STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER"), static_cast<int>(PayloadForm::streaming_signed_trailer));
+    EXPECT_EQ(form("STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER"),
+              static_cast<int>(PayloadForm::streaming_signed_trailer));
     EXPECT_EQ(form("STREAMING-UNSIGNED-PAYLOAD-TRAILER"), static_cast<int>(PayloadForm::streaming_unsigned_trailer));
     for (const std::string_view wrong : {"", "unsigned-payload", "e3b0", "STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD"}) {
         EXPECT_EQ(form(wrong), -1) << wrong;
