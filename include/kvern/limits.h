@@ -75,6 +75,33 @@ inline constexpr std::size_t xml_bytes_max = std::size_t{1} << 20;
 inline constexpr std::size_t xml_delete_bytes_max = std::size_t{2} << 20;
 inline constexpr std::size_t xml_complete_bytes_max = std::size_t{4} << 20;  // 10,000 parts with their checksums
 
+// S3, the client: most are defaults of parameters of s3: stores.
+inline constexpr unsigned s3_connections_default = 16;  // to one endpoint, of one loop
+inline constexpr unsigned s3_connections_max = 256;
+inline constexpr unsigned s3_endpoints_max = 64;
+inline constexpr double s3_look_share = 0.25;  // of the connections are kept free of gets and puts, for looks
+inline constexpr milliseconds s3_connect_timeout{2000};
+inline constexpr milliseconds s3_stall_timeout{5000};  // a transfer that moves nothing for so long
+inline constexpr milliseconds s3_timeout{60000};       // of one request with all its attempts
+inline constexpr milliseconds s3_idle_limit{15000};    // a kept connection; below what servers keep theirs
+inline constexpr unsigned s3_attempts_max = 4;
+inline constexpr milliseconds s3_backoff{50};  // before the second attempt at most; doubled for each further one ...
+inline constexpr milliseconds s3_backoff_max{5000};  // ... up to this
+inline constexpr double s3_retry_share = 0.1;        // retries, of all requests to an endpoint; beyond it none ...
+inline constexpr double s3_retries_saved_max = 20;   // ... but so many at the start, or after a calm while
+inline constexpr std::size_t s3_multipart_bytes_default = std::size_t{64} << 20;  // larger values go in parts
+inline constexpr std::size_t s3_part_bytes_min = std::size_t{8} << 20;            // S3 itself asks for 5 MiB
+inline constexpr std::size_t s3_part_bytes_max = std::size_t{1} << 30;
+inline constexpr unsigned s3_parts_in_flight = 4;             // of one value
+inline constexpr std::size_t s3_metadata_text_max = 2048;     // names and values of user metadata, S3's own limit
+inline constexpr std::size_t s3_exists_keys_max = 1000;       // in one question to a kvern server
+inline constexpr std::size_t s3_answer_shown_bytes_max = 300;  // of a server's own words in a message
+inline constexpr milliseconds s3_renew_before{10 * 60 * 1000};  // temporary credentials, ahead of their end
+inline constexpr milliseconds s3_renew_pause{10000};            // after a failed renewal
+inline constexpr milliseconds s3_credentials_wait{2000};        // for one answer of an endpoint that gives credentials
+inline constexpr std::size_t s3_profile_bytes_max = std::size_t{1} << 20;  // a file of credentials or settings
+inline constexpr milliseconds s3_abort_grace{500};  // after a close that aborts what is in flight
+
 // Cache (design: cache).
 inline constexpr std::size_t chunk_bytes_target = std::size_t{16} << 20;  // of the whole model's KV
 inline constexpr std::uint32_t chunk_tokens_min = 256;

@@ -136,6 +136,8 @@ struct Capabilities {
     bool ranged = false;           // get of a part costs a part
     bool conditional_put = false;  // absent and etag are atomic against other writers
     bool cheap_stat = false;       // a stat takes microseconds: scanning a thousand keys is fine
+    std::size_t key_bytes_max = 0;       // longer keys, and more metadata, are failed(not_supported) here even ...
+    std::size_t metadata_bytes_max = 0;  // ... where limits.h allows them
 };
 
 class Store {
@@ -165,6 +167,7 @@ class Store {
 // Opens a store by URI:
 //   file:///path?io=auto|uring|threads&direct=auto|on|off&depth=N
 //   mem:?size=256MiB
+//   s3://bucket/prefix?endpoint=http://host:port&region=us-east-1&connections=16 (docs/operations.md lists the rest)
 //   fault:CONTROL_FILE!URI   the store URI with faults injected as a JSON file says, for rehearsals
 //                            (docs/operations.md): fault:/run/faults.json!file:///mnt/kv?io=threads
 // An unknown scheme, parameter or value is an error with a suggestion. file: creates nothing but its own root's

@@ -31,7 +31,13 @@ class FileStore final : public Store {
 
     void submit(std::span<Op> ops, CompletionQueue& queue) override;
     Capabilities capabilities() const override {
-        return {.durable = true, .shared = true, .ranged = true, .conditional_put = true, .cheap_stat = cheap_stat_};
+        return {.durable = true,
+                .shared = true,
+                .ranged = true,
+                .conditional_put = true,
+                .cheap_stat = cheap_stat_,
+                .key_bytes_max = limits::key_bytes_max,
+                .metadata_bytes_max = context_->facts.attributes ? limits::metadata_bytes_max : 0};
     }
     std::string describe() const override;
     void attach(std::shared_ptr<Region> region) override;

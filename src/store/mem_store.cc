@@ -72,7 +72,13 @@ class MemStore final : public Store {
     }
 
     Capabilities capabilities() const override {
-        return {.durable = false, .shared = false, .ranged = true, .conditional_put = true, .cheap_stat = true};
+        return {.durable = false,
+                .shared = false,
+                .ranged = true,
+                .conditional_put = true,
+                .cheap_stat = true,
+                .key_bytes_max = limits::key_bytes_max,
+                .metadata_bytes_max = limits::metadata_bytes_max};
     }
 
     std::string describe() const override {

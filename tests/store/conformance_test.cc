@@ -313,7 +313,9 @@ TEST_P(StoreConformance, KeepsMetadataOrSaysThatItCannot) {
     EXPECT_EQ(run(*store_, with_metadata(get_op("metadata", {back.buffer()}))).stat.metadata, op.metadata);
     EXPECT_EQ(run(*store_, get_op("metadata", {back.buffer()})).stat.metadata, "") << "nobody asked";
 
-    op.metadata.assign(limits::metadata_bytes_max, 'y');
+    const auto most_bytes = store_->capabilities().metadata_bytes_max;
+    ASSERT_GE(most_bytes, op.metadata.size());
+    op.metadata.assign(most_bytes, 'y');
     op.key = "metadata-max";
     const auto most = run(*store_, op);
     if (most.status == Status::ok) {
@@ -323,6 +325,9 @@ TEST_P(StoreConformance, KeepsMetadataOrSaysThatItCannot) {
         EXPECT_EQ(run(*store_, plain_op(OpKind::stat, op.key)).status, Status::miss);
     }
     op.metadata += 'z';
+    EXPECT_FAILED(run(*store_, op), most_bytes < limits::metadata_bytes_max ? ErrorCode::not_supported
+                                                                            : ErrorCode::invalid_argument);
+    op.metadata.assign(limits::metadata_bytes_max + 1, 'z');
     EXPECT_FAILED(run(*store_, op), ErrorCode::invalid_argument);
 }
 
@@ -412,6 +417,14 @@ TEST_P(StoreConformance, KeysThatBreakARuleAreRefused) {
     std::string whole = longest;  // 14 components of 255 bytes: one byte less than a key may have
     for (int i = 1; i < 14; ++i) whole += "/" + longest;
     EXPECT_FAILED(run(*store_, put_op(whole + "/z", value)), ErrorCode::invalid_argument);
+    const auto key_bytes_max = store_->capabilities().key_bytes_max;
+    if (key_bytes_max < whole.size()) {
+        EXPECT_FAILED(run(*store_, put_op(whole, value)), ErrorCode::not_supported);
+        whole.clear();
+        while (whole.size() < key_bytes_max) whole += whole.size() % 100 == 99 ? '/' : 'x';
+        if (whole.back() == '/') whole.back() = 'x';
+        EXPECT_FAILED(run(*store_, put_op(whole + "z", value)), ErrorCode::not_supported);
+    }
     const auto fits = put_op(whole, value);
     EXPECT_OK(fits, run(*store_, fits));
     EXPECT_FAILED(run(*store_, plain_op(OpKind::list, "../")), ErrorCode::invalid_argument);
