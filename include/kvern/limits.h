@@ -92,10 +92,10 @@ inline constexpr double s3_retries_saved_max = 20;   // ... but so many at the s
 inline constexpr std::size_t s3_multipart_bytes_default = std::size_t{64} << 20;  // larger values go in parts
 inline constexpr std::size_t s3_part_bytes_min = std::size_t{8} << 20;            // S3 itself asks for 5 MiB
 inline constexpr std::size_t s3_part_bytes_max = std::size_t{1} << 30;
-inline constexpr unsigned s3_parts_in_flight = 4;             // of one value
-inline constexpr std::size_t s3_metadata_text_max = 2048;     // names and values of user metadata, S3's own limit
-inline constexpr std::size_t s3_exists_keys_max = 1000;       // in one question to a kvern server
-inline constexpr std::size_t s3_answer_shown_bytes_max = 300;  // of a server's own words in a message
+inline constexpr unsigned s3_parts_in_flight = 4;               // of one value
+inline constexpr std::size_t s3_metadata_text_max = 2048;       // names and values of user metadata, S3's own limit
+inline constexpr std::size_t s3_exists_keys_max = 1000;         // in one question to a kvern server
+inline constexpr std::size_t s3_answer_shown_bytes_max = 300;   // of a server's own words in a message
 inline constexpr milliseconds s3_renew_before{10 * 60 * 1000};  // temporary credentials, ahead of their end
 inline constexpr milliseconds s3_renew_pause{10000};            // after a failed renewal
 inline constexpr milliseconds s3_credentials_wait{2000};        // for one answer of an endpoint that gives credentials

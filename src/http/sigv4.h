@@ -3,7 +3,7 @@
 //
 // Pure: no sockets, no clock; times are given. A Signer or a Verifier belongs to one thread: both keep the day's key
 // and the memory they work in, so that a request costs about a microsecond and takes no memory of its own. They read
-// only the head of a request: that the body has the hash which the head promises is for Checksum and AwsChunkedDecoder.
+// only the head of a request: that the body has the hash which the head promises is for Checksum and AwsChunked.
 #pragma once
 
 #include <chrono>

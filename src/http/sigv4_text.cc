@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http/sigv4_text.h"
 
+#include <openssl/crypto.h>
+
 namespace kvern::http::sigv4 {
 namespace {
 
@@ -45,6 +47,16 @@ void append_line(std::string& to, std::string_view line) {
 }
 
 }  // namespace
+
+std::string_view trimmed(std::string_view text) {
+    while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
+    while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
+    return text;
+}
+
+bool equal_in_constant_time(std::string_view a, std::string_view b) {
+    return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
 
 void append_hex(std::string& to, const Digest& digest) {
     char text[2 * sizeof(Digest)];

@@ -17,6 +17,12 @@ inline constexpr std::string_view service = "s3";
 inline constexpr std::string_view terminator = "aws4_request";
 inline constexpr std::size_t day_bytes = 8;  // of a date like 20130524T000000Z
 
+// The SHA-256 of no bytes.
+inline constexpr std::string_view empty_hash = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+std::string_view trimmed(std::string_view text);  // without spaces and tabs at both ends
+bool equal_in_constant_time(std::string_view a, std::string_view b);
+
 void append_hex(std::string& to, const Digest& digest);
 
 // "20130524/us-east-1/s3/aws4_request"

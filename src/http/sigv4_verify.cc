@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The server's half of SigV4.
 #include <fmt/format.h>
-#include <openssl/crypto.h>
 
 #include <algorithm>
 #include <array>
@@ -16,22 +15,15 @@
 namespace kvern::http {
 namespace {
 
+using sigv4::equal_in_constant_time;
+using sigv4::trimmed;
+
 constexpr std::size_t sha256_hex_bytes = 2 * sizeof(Digest);
 constexpr std::string_view amz_prefix = "x-amz-";
 
 bool is_lower_hex(std::string_view text) {
     return std::all_of(text.begin(), text.end(),
                        [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
-}
-
-bool equal_in_constant_time(std::string_view a, std::string_view b) {
-    return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
-}
-
-std::string_view trimmed(std::string_view text) {
-    while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-    while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-    return text;
 }
 
 S3Code malformed(AuthForm form) {

@@ -325,8 +325,8 @@ TEST_P(StoreConformance, KeepsMetadataOrSaysThatItCannot) {
         EXPECT_EQ(run(*store_, plain_op(OpKind::stat, op.key)).status, Status::miss);
     }
     op.metadata += 'z';
-    EXPECT_FAILED(run(*store_, op), most_bytes < limits::metadata_bytes_max ? ErrorCode::not_supported
-                                                                            : ErrorCode::invalid_argument);
+    EXPECT_FAILED(run(*store_, op),
+                  most_bytes < limits::metadata_bytes_max ? ErrorCode::not_supported : ErrorCode::invalid_argument);
     op.metadata.assign(limits::metadata_bytes_max + 1, 'z');
     EXPECT_FAILED(run(*store_, op), ErrorCode::invalid_argument);
 }
