@@ -92,6 +92,11 @@ TEST(KeyMap, HardKeysAreGoodKeys) {
     }
 }
 
+TEST(KeyMap, TheLongestIsAsLongAsDocumented) {
+    EXPECT_EQ(map_key(std::string(1024, '\0')).size(), 3097u);
+    EXPECT_LT(map_key(std::string(1024, '/')).size(), 3097u);
+}
+
 TEST(KeyMap, IsReversible) {
     EXPECT_TRUE(rc::check("unmap(map(key)) == key, and the store takes it", [] {
         const std::string key = *any_key();
