@@ -102,6 +102,35 @@ inline constexpr milliseconds s3_credentials_wait{2000};        // for one answe
 inline constexpr std::size_t s3_profile_bytes_max = std::size_t{1} << 20;  // a file of credentials or settings
 inline constexpr milliseconds s3_abort_grace{500};  // after a close that aborts what is in flight
 
+// The S3 server (design: server); docs/operations.md names those that operators meet.
+inline constexpr std::uint64_t server_memory_bytes_default = std::uint64_t{1} << 30;
+inline constexpr std::uint64_t server_memory_bytes_min = std::uint64_t{64} << 20;
+inline constexpr std::uint64_t server_memory_reserve_bytes = std::uint64_t{64} << 20;  // of it, not for bodies
+inline constexpr std::size_t server_connections_default = 4096;
+inline constexpr std::size_t server_first_read_bytes = std::size_t{64} << 10;     // an object that fits is read at once
+inline constexpr std::size_t server_window_bytes = std::size_t{4} << 20;          // of larger ones, so much at a time
+inline constexpr std::size_t server_whole_put_bytes_max = std::size_t{16} << 20;  // larger ones are stored piecewise
+inline constexpr milliseconds server_memory_wait{30000};  // of a request for memory; then SlowDown
+inline constexpr milliseconds server_head_limit{15000};   // from the first byte of a head to its end; TLS handshake
+inline constexpr milliseconds server_idle_limit{75000};   // of a connection between requests
+inline constexpr milliseconds server_stall_limit{30000};  // of a body that does not move
+inline constexpr milliseconds server_drain{30000};        // at a stop, for requests under way
+inline constexpr milliseconds bucket_known_for{5000};     // a bucket is not asked for again for so long
+inline constexpr milliseconds usage_scan_interval{5 * 60 * 1000};
+inline constexpr milliseconds access_log_interval{500};           // lines are written at least so often ...
+inline constexpr std::size_t access_log_buffer_bytes = 64 << 10;  // ... or when there are so many
+inline constexpr std::size_t label_bytes_max = 512;               // of an object that names a model
+inline constexpr std::uint64_t object_bytes_max = std::uint64_t{5} << 40;
+inline constexpr std::uint32_t object_block_bytes_min = 256 << 10;  // one sum a block
+inline constexpr std::uint32_t object_block_bytes_max = 4 << 20;
+inline constexpr std::uint64_t object_blocks_wanted_max = 4096;    // blocks grow rather than their number
+inline constexpr std::size_t object_bulk_inline_bytes_max = 1024;  // sums and parts in a record; longer: in a tail
+inline constexpr std::size_t object_tail_room_bytes = 4096;        // for the tail of what is stored in one piece
+inline constexpr std::uint64_t object_md5_bytes_max = 64 << 10;    // an MD5 as ETag costs too much beyond
+inline constexpr std::size_t user_metadata_bytes_max = 2048;       // as S3 has it
+inline constexpr std::uint64_t upload_part_bytes_min = std::uint64_t{5} << 20;  // all parts but the last
+inline constexpr std::size_t exists_bytes_max = std::size_t{4} << 20;           // of a kvern-exists request
+
 // Cache (design: cache).
 inline constexpr std::size_t chunk_bytes_target = std::size_t{16} << 20;  // of the whole model's KV
 inline constexpr std::uint32_t chunk_tokens_min = 256;

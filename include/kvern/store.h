@@ -52,7 +52,9 @@ struct Op {
     // Outcome::stat describes what is there), etag replaces only that version. remove: any or etag.
     Condition condition = Condition::any;
     std::string etag;
-    std::string metadata;        // put, begin: at most 8 KiB, opaque
+    // put, begin: at most 8 KiB, opaque. commit: instead of begin's, where not empty; not_supported by engines that
+    // must know it at the beginning.
+    std::string metadata;
     bool with_metadata = false;  // stat, get: fill Outcome::stat.metadata, which may cost a further look
     // get: the value counts as used. Where its mtime is older than limits::use_mark_interval, a read that succeeds
     // moves it to now, soon after the completion; the etag stays. Best effort: a store that may not do so says nothing.

@@ -248,6 +248,48 @@ std::string format_duration(std::chrono::milliseconds duration) {
     return "0s";
 }
 
+namespace {
+
+// Bytes of the UTF-8 character that begins here, or 0 if none does.
+std::size_t utf8_bytes(std::string_view text) {
+    const auto first = static_cast<unsigned char>(text.front());
+    if (first < 0x80) return 1;
+    const std::size_t size = first >= 0xC2 && first < 0xE0   ? 2
+                             : first >= 0xE0 && first < 0xF0 ? 3
+                             : first >= 0xF0 && first < 0xF5 ? 4
+                                                             : 0;
+    if (size == 0 || text.size() < size) return 0;
+    for (std::size_t i = 1; i < size; ++i) {
+        if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) return 0;
+    }
+    const auto second = static_cast<unsigned char>(text[1]);
+    const bool overlong = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
+    const bool beyond = (first == 0xED && second >= 0xA0) || (first == 0xF4 && second >= 0x90);
+    return overlong || beyond ? 0 : size;
+}
+
+}  // namespace
+
+std::string json_text(std::string_view text) {
+    std::string json = "\"";
+    while (!text.empty()) {
+        const auto size = utf8_bytes(text);
+        const char c = text.front();
+        if (size == 0) {
+            json += "\\ufffd";
+        } else if (c == '"' || c == '\\') {
+            json += '\\';
+            json += c;
+        } else if (static_cast<unsigned char>(c) < 0x20) {
+            json += "\\u00" + to_hex(std::string_view(&c, 1));
+        } else {
+            json += text.substr(0, size);
+        }
+        text.remove_prefix(std::max<std::size_t>(size, 1));
+    }
+    return json + '"';
+}
+
 bool json_deeper_than(std::string_view text, std::size_t depth_max) {
     std::size_t depth = 0;
     bool in_string = false;

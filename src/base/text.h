@@ -34,6 +34,9 @@ std::string format_size(std::uint64_t size_bytes);  // "16 MiB", "1.5 GiB", "300
 Result<std::chrono::milliseconds> parse_duration(std::string_view text);
 std::string format_duration(std::chrono::milliseconds duration);  // the same way: "90m", "1500ms", "0s"
 
+// A string of JSON with its quotes. Bytes that are not UTF-8 become U+FFFD.
+std::string json_text(std::string_view text);
+
 // Whether the brackets and braces of a JSON text (valid or not) nest deeper than `depth_max`. Ask before parsing what
 // comes from outside: copying or printing a parsed document calls itself once a level.
 bool json_deeper_than(std::string_view text, std::size_t depth_max);

@@ -7,6 +7,7 @@
 namespace kvern::cli {
 
 Command version_command();
+Command serve_command();
 Command put_command();
 Command get_command();
 Command stat_command();

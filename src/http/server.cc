@@ -83,7 +83,7 @@ void Exchange::begin(const AnswerHead& head, std::uint64_t size_bytes) {
     // A body that was asked for by nobody may still be on its way or not: this connection can't be read on.
     if (!asked_for_body_ && !reader_.body_ended()) keep_ = false;
     pending_.append("HTTP/1.1 ").append(std::to_string(status_)).append(" ").append(reason_phrase(status_));
-    pending_.append("\r\nDate: ").append(http_date_now()).append("\r\n").append(head.lines());
+    pending_.append("\r\nDate: ").append(http_date_now()).append("\r\n").append(always_).append(head.lines());
     if (status_ != 204 && status_ != 304)
         pending_.append("Content-Length: ").append(std::to_string(size_bytes)).append("\r\n");
     pending_.append(keep_ ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n");

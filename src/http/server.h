@@ -49,6 +49,8 @@ class Exchange {
     void take(std::size_t size_bytes) { reader_.take(size_bytes); }
     bool body_ended() const { return reader_.body_ended(); }
 
+    // Further lines, each with its end, for the head of the answer, whatever it will be.
+    void add_to_answer(std::string lines) { always_ = std::move(lines); }
     // The whole answer. For HEAD the body's length is told and the body is not sent.
     Task<Result<void>> answer(AnswerHead head, std::string_view body = {});
     // An answer of `size_bytes` in pieces: begin, then send until all is sent. The head goes out with the first piece.
@@ -82,6 +84,7 @@ class Exchange {
     bool begun_ = false;
     bool broken_ = false;
     unsigned status_ = 0;
+    std::string always_;
     std::string pending_;  // a head that waits for its first piece
     std::uint64_t left_ = 0, sent_ = 0;
     std::uint64_t read_before_;

@@ -67,6 +67,11 @@ XmlWriter& XmlWriter::close() {
     return *this;
 }
 
+XmlWriter& XmlWriter::value(std::string_view text) {
+    append_xml_escaped(document_, text);
+    return *this;
+}
+
 XmlWriter& XmlWriter::text(std::string_view name, std::string_view value) {
     tag("<", name, ">");
     append_xml_escaped(document_, value);

@@ -25,6 +25,7 @@ class XmlWriter {
     XmlWriter& open(std::string_view name);
     XmlWriter& close();  // the element opened last
     XmlWriter& text(std::string_view name, std::string_view value);
+    XmlWriter& value(std::string_view text);  // of the element opened last
     XmlWriter& number(std::string_view name, std::uint64_t value);
     XmlWriter& flag(std::string_view name, bool value);
 

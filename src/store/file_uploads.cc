@@ -43,7 +43,10 @@ Outcome FileUploads::Upload::publish(FileContext& context, const Op& op) {
             return failed(error->code, "a part failed before: " + error->message);
         }
     }
-    if (op.kind == OpKind::commit) return file_publish(*context.root, op, key, file, size, metadata, Place{});
+    if (op.kind == OpKind::commit) {
+        const auto& latest = op.metadata.empty() ? metadata : op.metadata;
+        return file_publish(*context.root, op, key, file, size, latest, Place{});
+    }
     Outcome outcome;
     outcome.status = Status::ok;
     return outcome;

@@ -102,7 +102,7 @@ class MemStore final : public Store {
     Outcome list(const Op& op);
     Outcome begin(Op& op);
     Outcome append(const Op& op);
-    Outcome commit(const Op& op);
+    Outcome commit(Op& op);
     Outcome abort(const Op& op);
     Outcome space();
 
@@ -316,13 +316,14 @@ Outcome MemStore::append(const Op& op) {
     return outcome;
 }
 
-Outcome MemStore::commit(const Op& op) {
+Outcome MemStore::commit(Op& op) {
     const std::lock_guard lock(mutex_);
     const auto found = uploads_.find(op.upload);
     if (found == uploads_.end()) return failed(unknown_upload(op.upload));
     auto upload = std::move(found->second);
     uploads_.erase(found);  // whatever the outcome, the upload is over
     used_bytes_ -= upload.size_bytes;
+    if (!op.metadata.empty()) upload.metadata = std::move(op.metadata);
     if (auto outcome = condition_failure(op, upload.key); outcome.status != Status::ok) return outcome;
     auto whole = std::make_shared<Bytes>(upload.size_bytes);
     auto* to = whole->data.get();

@@ -503,6 +503,19 @@ TEST_P(Uploading, CommitObeysItsCondition) {
     EXPECT_EQ(get("commit-new", 0), "");
 }
 
+TEST_P(Uploading, MetadataOfTheCommitReplacesThatOfTheBeginning) {
+    const auto part = filled(5000, 1);
+    for (const std::string late : {"", "known at the end"}) {
+        const auto upload = begin("described", "known before");
+        ASSERT_EQ(run(*store_, upload_op(OpKind::append, upload, {part.buffer()})).status, Status::ok);
+        auto commit = upload_op(OpKind::commit, upload);
+        commit.metadata = late;
+        EXPECT_OK(commit, run(*store_, commit));
+        const auto stat = with_metadata(plain_op(OpKind::stat, "described"));
+        EXPECT_EQ(run(*store_, stat).stat.metadata, late.empty() ? "known before" : late);
+    }
+}
+
 TEST_P(Uploading, AbortLeavesNothing) {
     const auto upload = begin("aborted");
     const auto part = filled(5000, 1);

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/store_port.h"
+
+namespace kvern::server {
+
+StorePort::StorePort(http::Loop& loop, Store& store) : loop_(loop), store_(store) {
+    loop_.watch(queue_.event_fd(), [this] { collect(); });
+}
+
+StorePort::Asked StorePort::ask_all(std::vector<Op> ops) {
+    Asked asked;
+    auto& state = *asked.state_;
+    state.outcomes.resize(ops.size());
+    state.missing = ops.size();
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+        if (free_slots_.empty()) {
+            free_slots_.push_back(slots_.size());
+            slots_.emplace_back();
+        }
+        const auto slot = free_slots_.back();
+        free_slots_.pop_back();
+        slots_[slot] = {&state, i};
+        ops[i].tag = slot;
+    }
+    if (!ops.empty()) store_.submit(ops, queue_);
+    collect();  // a store in memory has answered already: no need to wait for the descriptor
+    return asked;
+}
+
+StorePort::AskedOne StorePort::ask(Op op) {
+    std::vector<Op> ops;
+    ops.push_back(std::move(op));
+    return AskedOne(ask_all(std::move(ops)));
+}
+
+void StorePort::collect() {
+    std::vector<std::coroutine_handle<>> woken;
+    for (auto& completion : queue_.drain()) {
+        const auto [waiting, index] = slots_[completion.tag];
+        free_slots_.push_back(completion.tag);
+        waiting->outcomes[index] = std::move(completion.outcome);
+        if (--waiting->missing == 0 && waiting->waiter) woken.push_back(waiting->waiter);
+    }
+    for (const auto waiter : woken) {
+        loop_.post([waiter] { waiter.resume(); });
+    }
+}
+
+}  // namespace kvern::server
