@@ -243,6 +243,21 @@ Done objects_exist(Context& context, Request& request) {
     co_return S3Result<>{};
 }
 
+namespace {
+
+S3Result<> check_deletable(const DeleteObject& object) {
+    if (object.key.size() > limits::s3_key_bytes_max) return refuse(S3Code::key_too_long, "Your key is too long");
+    if (!object.version_id.empty() && object.version_id != "null") {
+        return refuse(S3Code::not_implemented, "Versions of objects (VersionId) are not implemented");
+    }
+    if (object.size_bytes || object.last_modified) {
+        return refuse(S3Code::not_implemented, "Size and LastModifiedTime in DeleteObjects are not implemented");
+    }
+    return {};
+}
+
+}  // namespace
+
 Done delete_objects(Context& context, Request& request) {
     const auto bucket = co_await context.site.buckets.find(context.worker.port, request.bucket);
     if (!bucket) co_return tl::unexpected(bucket.error());
@@ -254,7 +269,8 @@ Done delete_objects(Context& context, Request& request) {
     if (!wanted) co_return tl::unexpected(wanted.error());
     XmlWriter xml("DeleteResult");
     for (const auto& object : wanted->objects) {
-        auto removed = S3Result<>(context.allow(request, Right::write, request.bucket, object.key));
+        auto removed = check_deletable(object);
+        if (removed) removed = context.allow(request, Right::write, request.bucket, object.key);
         if (removed) removed = co_await remove_object(context, request.bucket, object.key, object.etag);
         if (removed && !wanted->quiet) xml.open("Deleted").text("Key", object.key).close();
         if (!removed) {

@@ -323,8 +323,8 @@ S3Result<> check_part(const CompletedPart& named, const ObjectHead& head, bool l
     if (record.etag != named.etag) {
         return refuse(S3Code::invalid_part, "Part " + std::to_string(named.number) + ": its ETag is another one");
     }
-    if (named.checksum &&
-        (record.algorithm != named.checksum->algorithm || record.checksum != named.checksum->text())) {
+    for (const auto& checksum : named.checksums) {
+        if (record.algorithm == checksum.algorithm && record.checksum == checksum.text()) continue;
         return refuse(S3Code::invalid_part, "Part " + std::to_string(named.number) + ": its checksum is another one");
     }
     if (!last && record.size_bytes < limits::upload_part_bytes_min) {
@@ -432,7 +432,7 @@ Done complete_upload(Context& context, Request& request) {
         if (!before) co_return tl::unexpected(before.error());
         co_return co_await answer_completed(request, *before);
     }
-    const auto named = parse_complete(*text);
+    const auto named = parse_complete_upload(*text);
     if (!named) co_return tl::unexpected(named.error());
     const auto parts = co_await find_parts(context, upload->folder, *named);
     if (!parts) co_return tl::unexpected(parts.error());
