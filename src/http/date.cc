@@ -128,7 +128,8 @@ std::optional<sys_seconds> parse_fixdate(std::string_view text) {
     parts.year = scanner.number(4);
     scanner.literal(" ");
     scan_clock(scanner, parts);
-    scanner.literal(" GMT");
+    // Mail's way to say it, as some signers do.
+    if (!scanner.optional_literal(" -0000") && !scanner.optional_literal(" +0000")) scanner.literal(" GMT");
     return scanner.done() ? to_time(parts) : std::nullopt;
 }
 

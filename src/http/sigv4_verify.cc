@@ -218,10 +218,13 @@ S3Result<> set_life(Authorization& found, std::string_view text) {
     constexpr auto life_max = std::chrono::duration_cast<std::chrono::seconds>(limits::presigned_age_max);
     std::int64_t value = 0;
     const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || rest != text.data() + text.size() || value < 1 || value > life_max.count()) {
-        return refuse(
-            S3Code::authorization_query_parameters_error,
-            fmt::format("X-Amz-Expires '{}' is not a whole number of seconds from 1 to {}", text, life_max.count()));
+    if (error == std::errc::invalid_argument || rest != text.data() + text.size()) {
+        return refuse(S3Code::authorization_query_parameters_error,
+                      fmt::format("X-Amz-Expires '{}' is not a whole number of seconds", text));
+    }
+    if (error != std::errc{} || value < 1 || value > life_max.count()) {
+        return refuse(S3Code::access_denied, fmt::format("Request has expired: X-Amz-Expires '{}' is not from 1 to {}",
+                                                         text, life_max.count()));
     }
     found.life = std::chrono::seconds(value);
     return {};

@@ -159,9 +159,9 @@ Done list_objects(Context& context, Request& request) {
     if (!bucket) co_return tl::unexpected(bucket.error());
     const auto token = request.param("continuation-token");
     const auto start = request.param(second ? "start-after" : "marker");
-    if (second && token) {
+    if (second && token && !token->empty()) {  // an empty one is none, but is told back
         const auto decoded = from_hex(*token);
-        if (!decoded || token->empty()) {
+        if (!decoded) {
             co_return refuse(S3Code::invalid_argument, "The continuation token provided is incorrect");
         }
         asked->after = *decoded;
@@ -174,7 +174,9 @@ Done list_objects(Context& context, Request& request) {
     if (!present) co_return tl::unexpected(present.error());
 
     XmlWriter xml("ListBucketResult");
-    xml.text("Name", request.bucket).text("Prefix", shown(*asked, asked->prefix));
+    // Clients decode what they know to be encoded, and in the first version the prefix is not among that.
+    const bool plain = !second && fit_for_xml(asked->prefix);
+    xml.text("Name", request.bucket).text("Prefix", plain ? asked->prefix : shown(*asked, asked->prefix));
     if (second) {
         xml.number("KeyCount", present->size() + found->common.size());
         if (token) xml.text("ContinuationToken", *token);

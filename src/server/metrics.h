@@ -19,6 +19,8 @@ enum class Operation : std::uint8_t {
     head_bucket,
     delete_bucket,
     get_bucket_location,
+    get_acl,
+    put_acl,
     list_objects,
     list_objects_v2,
     delete_objects,

@@ -29,7 +29,7 @@ std::string without_aws_chunked(std::string_view coding) {
         while (item.starts_with(' ')) item.remove_prefix(1);
         while (item.ends_with(' ')) item.remove_suffix(1);
         if (item.empty() || item == "aws-chunked") continue;
-        rest += (rest.empty() ? "" : ",") + std::string(item);
+        rest += (rest.empty() ? "" : ", ") + std::string(item);
     }
     return rest;
 }

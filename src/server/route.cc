@@ -12,8 +12,7 @@ using http::S3Result;
 namespace {
 
 // Parts of S3 that are not here. A request for one must not be taken for something else.
-constexpr std::array<std::string_view, 30> absent{"accelerate",
-                                                  "acl",
+constexpr std::array<std::string_view, 29> absent{"accelerate",
                                                   "analytics",
                                                   "cors",
                                                   "encryption",
@@ -72,6 +71,13 @@ S3Result<Route> wrong_method(const Request& request) {
                   "The method " + std::string(request.method()) + " is not allowed against this resource");
 }
 
+std::optional<Route> acl_route(const Request& request) {
+    if (!request.has("acl")) return std::nullopt;
+    if (request.method() == "GET") return Route{Operation::get_acl, get_acl};
+    if (request.method() == "PUT") return Route{Operation::put_acl, put_acl};
+    return std::nullopt;
+}
+
 S3Result<Route> bucket_route(const Request& request) {
     const auto method = request.method();
     if (method == "PUT") return Route{Operation::create_bucket, create_bucket};
@@ -119,6 +125,7 @@ S3Result<Route> route(const Request& request) {
         if (request.method() == "GET") return Route{Operation::list_buckets, list_buckets};
         return wrong_method(request);
     }
+    if (const auto acl = acl_route(request)) return *acl;
     return request.key.empty() ? bucket_route(request) : object_route(request);
 }
 

@@ -129,6 +129,11 @@ S3Result<> S3Server::Impl::authenticate(Worker& worker, Request& request) const 
 Task<S3Result<>> S3Server::Impl::run(Context& context, Request& request, Operation& operation) {
     const auto parsed = parse_target(request, options.domains);
     if (!parsed) co_return parsed;
+    if (request.method() == "OPTIONS") {  // of browsers, that ask before they send and sign nothing
+        if (request.header("origin"))
+            co_return http::refuse(S3Code::access_denied, "Requests of other origins (CORS) are not allowed");
+        co_return http::refuse(S3Code::invalid_request, "An OPTIONS request needs the header Origin");
+    }
     const auto authentic = authenticate(context.worker, request);
     const auto routed = route(request);
     if (routed) operation = routed->operation;

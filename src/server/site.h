@@ -57,6 +57,9 @@ Done head_bucket(Context& context, Request& request);
 Done delete_bucket(Context& context, Request& request);
 Done get_bucket_location(Context& context, Request& request);
 Done bucket_space(Context& context, Request& request);
+// acl_operations.cc: of buckets and of objects
+Done get_acl(Context& context, Request& request);
+Done put_acl(Context& context, Request& request);
 // listing.cc
 Done list_objects(Context& context, Request& request);   // both versions
 Done objects_exist(Context& context, Request& request);  // kvern-exists

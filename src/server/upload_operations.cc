@@ -256,12 +256,13 @@ class JoinedParts final : public Source {
         std::vector<http::ChecksumValue> sums;
         for (const auto& part : parts_) {
             const auto& of = part.head.record;
-            record.parts.push_back({of.size_bytes, of.checksum});
+            // An upload that named no algorithm takes parts with any: those of another one say nothing of the whole.
+            const auto algorithm = info_.algorithm.value_or(ChecksumAlgorithm::crc64nvme);
+            const bool fits = of.algorithm == algorithm;
+            record.parts.push_back({of.size_bytes, fits ? of.checksum : std::string()});
             etags += from_hex(of.etag).value_or(of.etag);
-            if (const auto value =
-                    http::parse_checksum(info_.algorithm.value_or(ChecksumAlgorithm::crc64nvme), of.checksum)) {
-                sums.push_back(*value);
-            }
+            const auto value = http::parse_checksum(algorithm, of.checksum);
+            if (fits && value) sums.push_back(*value);
         }
         auto md5 = http::Checksum::make(ChecksumAlgorithm::md5);
         if (!md5) co_return refuse(S3Code::not_implemented, md5.error().message);
@@ -334,6 +335,9 @@ S3Result<> check_part(const CompletedPart& named, const ObjectHead& head, bool l
 }
 
 Task<S3Result<std::vector<Part>>> find_parts(Context& context, std::string folder, std::vector<CompletedPart> named) {
+    // A part that was sent again may be named again, in the place of the first: the last one counts.
+    const auto again = [](const CompletedPart& a, const CompletedPart& b) { return a.number == b.number; };
+    named.erase(named.begin(), std::unique(named.rbegin(), named.rend(), again).base());
     std::vector<Op> ops;
     std::vector<Part> parts;
     for (const auto& one : named) {

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace kvern::server {
 namespace {
 
@@ -30,6 +32,10 @@ bool is_control(char c) {
 
 }  // namespace
 
+bool fit_for_xml(std::string_view text) {
+    return std::none_of(text.begin(), text.end(), is_control);
+}
+
 void append_xml_escaped(std::string& to, std::string_view text) {
     for (const char c : text) {
         if (const auto escaped = reference(c); !escaped.empty()) {
@@ -55,8 +61,14 @@ XmlWriter::XmlWriter(std::string_view root, std::string_view name_space) {
     open_.emplace_back(root);
 }
 
-XmlWriter& XmlWriter::open(std::string_view name) {
-    tag("<", name, ">");
+XmlWriter& XmlWriter::open(std::string_view name, std::initializer_list<Attribute> attributes) {
+    tag("<", name, "");
+    for (const auto& [attribute, value] : attributes) {
+        tag(" ", attribute, "=\"");
+        append_xml_escaped(document_, value);
+        document_ += '"';
+    }
+    document_ += '>';
     open_.emplace_back(name);
     return *this;
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,9 @@ namespace kvern::server {
 // & < > " ' and carriage returns by reference; control characters too, which only a lenient parser takes: S3 does so.
 void append_xml_escaped(std::string& to, std::string_view text);
 
+// No character that XML has no way to write, which is what control characters are.
+bool fit_for_xml(std::string_view text);
+
 class XmlWriter {
   public:
     // Begins with the XML declaration and opens the root element, in S3's namespace unless that is empty.
@@ -22,7 +26,10 @@ class XmlWriter {
 
     static constexpr std::string_view s3_namespace = "http://s3.amazonaws.com/doc/2006-03-01/";
 
-    XmlWriter& open(std::string_view name);
+    struct Attribute {
+        std::string_view name, value;
+    };
+    XmlWriter& open(std::string_view name, std::initializer_list<Attribute> attributes = {});
     XmlWriter& close();  // the element opened last
     XmlWriter& text(std::string_view name, std::string_view value);
     XmlWriter& value(std::string_view text);  // of the element opened last

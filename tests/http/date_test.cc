@@ -14,6 +14,8 @@ constexpr sys_seconds example{seconds(784111777)};  // RFC 9110's own
 
 TEST(HttpDate, ThreeFormsOfOneTime) {
     EXPECT_EQ(parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT"), example);
+    EXPECT_EQ(parse_http_date("Sun, 06 Nov 1994 08:49:37 -0000"), example);
+    EXPECT_EQ(parse_http_date("Sun, 06 Nov 1994 08:49:37 +0000"), example);
     EXPECT_EQ(parse_http_date("Sunday, 06-Nov-94 08:49:37 GMT"), example);
     EXPECT_EQ(parse_http_date("Sun Nov  6 08:49:37 1994"), example);
     EXPECT_EQ(http_date(example), "Sun, 06 Nov 1994 08:49:37 GMT");

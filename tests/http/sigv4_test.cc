@@ -335,8 +335,9 @@ TEST(SigV4, PresignedUrlsAreReadStrictly) {
         EXPECT_EQ(outcome(twice), wrong) << pair.name;
     }
     EXPECT_EQ(with("X-Amz-Expires", "604800"), "SignatureDoesNotMatch");
-    for (const char* life : {"604801", "0", "-1", "1.5", "", "60 ", "99999999999999999999"}) {
-        EXPECT_EQ(with("X-Amz-Expires", life), wrong) << life;
+    for (const char* life : {"1.5", "", "60 ", "-", "x"}) EXPECT_EQ(with("X-Amz-Expires", life), wrong) << life;
+    for (const char* life : {"604801", "0", "-1", "99999999999999999999"}) {
+        EXPECT_EQ(with("X-Amz-Expires", life), "AccessDenied") << life;
     }
     EXPECT_EQ(with("X-Amz-Algorithm", "AWS4-HMAC-SHA1"), wrong);
     EXPECT_EQ(with("X-Amz-Date", "20130524T000000"), wrong);
