@@ -335,15 +335,9 @@ S3Result<> check_part(const CompletedPart& named, const ObjectHead& head, bool l
 }
 
 Task<S3Result<std::vector<Part>>> find_parts(Context& context, std::string folder, std::vector<CompletedPart> named) {
-    // A part that was sent again may be named again, in the place of the first: the last one counts.
-    const auto again = [](const CompletedPart& a, const CompletedPart& b) { return a.number == b.number; };
-    named.erase(named.begin(), std::unique(named.rbegin(), named.rend(), again).base());
     std::vector<Op> ops;
     std::vector<Part> parts;
     for (const auto& one : named) {
-        if (!parts.empty() && one.number <= parts.back().number) {
-            co_return refuse(S3Code::invalid_part_order, "The list of parts was not in ascending order");
-        }
         parts.push_back({one.number, folder + part_name(one.number), {}});
         Op op;
         op.kind = OpKind::stat;

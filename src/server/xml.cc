@@ -251,6 +251,9 @@ S3Result<std::vector<CompletedPart>> parse_complete_upload(std::string_view body
     if (!root) return tl::unexpected(root.error());
     auto parts = parse_items<CompletedPart>(*root, "Part", limits::upload_parts_max, parse_part);
     if (!parts) return parts;
+    // A part that was sent again may be named again, right after the first: the last one counts.
+    const auto again = [](const CompletedPart& a, const CompletedPart& b) { return a.number == b.number; };
+    parts->erase(parts->begin(), std::unique(parts->rbegin(), parts->rend(), again).base());
     for (std::size_t i = 1; i < parts->size(); ++i) {
         if ((*parts)[i].number <= (*parts)[i - 1].number) {
             return refuse(S3Code::invalid_part_order,

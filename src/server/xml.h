@@ -19,7 +19,7 @@
 namespace kvern::server {
 
 struct CompletedPart {
-    unsigned number = 0;  // 1..limits::upload_parts_max, in ascending order
+    unsigned number = 0;  // 1..limits::upload_parts_max, in ascending order, none twice
     std::string etag;     // without quotes
     std::vector<http::ChecksumValue> checksums;
 };

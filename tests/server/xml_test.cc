@@ -45,7 +45,9 @@ TEST(Xml, CompleteMultipartUpload) {
 TEST(Xml, PartsMustBeGoodAndInOrder) {
     const std::string good = "<PartNumber>2</PartNumber><ETag>a</ETag>";
     EXPECT_EQ(code_of(parse_complete_upload(part(good))), "ok");
-    EXPECT_EQ(code_of(parse_complete_upload(part(good + "</Part><Part>" + good))), "InvalidPartOrder");
+    const auto again = parse_complete_upload(part(good + "</Part><Part><PartNumber>2</PartNumber><ETag>b</ETag>"));
+    ASSERT_TRUE(again && again->size() == 1);  // sent again: the last one counts
+    EXPECT_EQ(again->front().etag, "b");
     EXPECT_EQ(code_of(parse_complete_upload(part(good + "</Part><Part><PartNumber>1</PartNumber><ETag>a</ETag>"))),
               "InvalidPartOrder");
     for (const char* number : {"0", "10001", "18446744073709551615"}) {

@@ -25,6 +25,17 @@ TEST(XmlWriter, ErrorsHaveNoNamespace) {
               "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>NoSuchKey</Code></Error>");
 }
 
+TEST(XmlWriter, WritesAttributes) {
+    XmlWriter writer("A", "");
+    EXPECT_EQ(writer.open("B", {{"x:type", "a\"b"}, {"c", ""}}).finish(),
+              "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<A><B x:type=\"a&quot;b\" c=\"\"></B></A>");
+}
+
+TEST(XmlWriter, KnowsWhatXmlCanNotSay) {
+    EXPECT_TRUE(fit_for_xml("a&b<c>\t\n\xc3\xa4"));
+    for (const char* text : {"\x01", "a\x0b", "\x7f"}) EXPECT_FALSE(fit_for_xml(text));
+}
+
 TEST(XmlWriter, ControlCharactersAreReferences) {
     std::string text;
     append_xml_escaped(text, std::string_view("\x01\t\n\r\x7f\"'\0\xc3\xa4", 10));
