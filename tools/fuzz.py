@@ -100,9 +100,9 @@ def main() -> int:
     each_s = max(1, args.seconds * jobs // len(chosen))
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         outcomes = list(pool.map(lambda target: fuzz(target, each_s), chosen))
-    print(f"{'target':10} {'inputs':>10} {'covered':>8} {'seconds':>8}")
+    print(f"{'target':16} {'inputs':>10} {'covered':>8} {'seconds':>8}")
     for o in outcomes:
-        print(f"{o.target:10} {o.runs:10} {o.covered:8} {o.seconds:8.1f}  {o.trouble and f'BROKEN: {o.trouble}'}".rstrip())
+        print(f"{o.target:16} {o.runs:10} {o.covered:8} {o.seconds:8.1f}  {o.trouble and f'BROKEN: {o.trouble}'}".rstrip())
     for outcome in outcomes:
         if outcome.trouble:
             lines = [line[:LINE_CHARACTERS] for line in outcome.log.read_text(errors="replace").splitlines()]
