@@ -24,6 +24,7 @@
 #include "cli/interrupt.h"
 #include "cli/plain_loops.h"
 #include "kvern/limits.h"
+#include "store/s3_store.h"
 
 namespace kvern::cli {
 namespace {
@@ -85,6 +86,9 @@ class Bench {
 
     Result<BenchReport> run() {
         if (auto memory = take_memory(); !memory) return tl::unexpected(memory.error());
+        if (uri_.scheme == "s3") {
+            if (auto made = create_s3_bucket(uri_); !made) return tl::unexpected(made.error());
+        }
         Result<void> done = measure_modes();
         if (auto cleaned = clean(); done && !cleaned) done = tl::unexpected(cleaned.error());
         progress("");

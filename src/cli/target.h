@@ -13,7 +13,8 @@ namespace kvern::cli {
 
 inline constexpr std::size_t piece_bytes = std::size_t{16} << 20;  // put and get hold this much of a value in memory
 
-inline constexpr std::string_view uri_help = "Store: file:///path or mem:, with ?name=value parameters";
+inline constexpr std::string_view uri_help =
+    "Store: file:///path, s3://bucket/prefix or mem:, with ?name=value parameters";
 inline constexpr std::string_view key_help = "Key; bytes other than A-Z a-z 0-9 - . _ ~ / as %XX";
 
 struct Target {

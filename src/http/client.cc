@@ -101,7 +101,7 @@ Task<HttpClient::Exchanged> HttpClient::attempt(Connection& connection, const Ht
                          : !head  ? head.error()
                                   : Error{ErrorCode::unavailable,
                                          "connection to " + stream.peer() + ": closed without an answer"};
-            co_return tl::unexpected(HttpFailure{std::move(error), !written});
+            co_return tl::unexpected(HttpFailure{std::move(error), !written, {}});
         }
         answer.head = std::move(**head);
         if (answer.head.status >= 200 || answer.head.status == 101) break;
@@ -109,7 +109,7 @@ Task<HttpClient::Exchanged> HttpClient::attempt(Connection& connection, const Ht
     if (request.is_head) connection.reader.no_body();
     stream.stall_limit(options_.stall_limit);
     const auto received = co_await receive(connection, request, answer);
-    if (!received) co_return tl::unexpected(HttpFailure{received.error(), false});
+    if (!received) co_return tl::unexpected(HttpFailure{received.error(), false, std::move(answer.head)});
     if (!written) answer.head.keep_alive = false;
     co_return std::move(answer);
 }
@@ -120,7 +120,7 @@ Task<HttpClient::Exchanged> HttpClient::exchange(const HttpRequest& request) {
     for (bool fresh = false;; fresh = true) {
         auto got = co_await connection(fresh, request.deadline);
         if (!got) {
-            outcome = tl::unexpected(HttpFailure{got.error(), true});
+            outcome = tl::unexpected(HttpFailure{got.error(), true, {}});
             break;
         }
         auto& connection = **got;

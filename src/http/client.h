@@ -39,6 +39,7 @@ struct HttpFailure {
     Error error;
     // Nothing of the request can have taken effect: it was not sent whole.
     bool unsent = false;
+    Head head;  // of the answer, where it had come before its body failed; else its status is 0
 };
 
 struct HttpClientOptions {

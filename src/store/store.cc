@@ -9,6 +9,7 @@
 #include "store/fault_store.h"
 #include "store/file_store.h"
 #include "store/mem_store.h"
+#include "store/s3_store.h"
 
 namespace kvern {
 namespace {
@@ -19,7 +20,7 @@ struct Engine {
     Opener open;
 };
 constexpr std::array engines{Engine{"file", open_file_store}, Engine{"mem", open_mem_store},
-                             Engine{"fault", open_fault_store}};
+                             Engine{"s3", open_s3_store}, Engine{"fault", open_fault_store}};
 
 std::string subject(const Op& op) {
     switch (op.kind) {
