@@ -69,6 +69,7 @@ S3Result<Wanted> wanted_bytes(Request& request, const ObjectRecord& record) {
             break;
     }
     request.error_range = http::content_range(range, record.size_bytes);
+    request.error_size_bytes = record.size_bytes;
     return refuse(S3Code::invalid_range, "The requested range is not satisfiable");
 }
 

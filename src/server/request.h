@@ -28,7 +28,9 @@ struct Request {
     std::optional<http::ChunkSeed> chunk_seed;
     std::string operation;    // "GetObject", for logs and metrics
     std::string error;        // S3's code, for the log
-    std::string error_range;  // Content-Range of an error, where it has one
+    // Of an error of its range: the object's size, and that as a Content-Range.
+    std::optional<std::uint64_t> error_size_bytes;
+    std::string error_range;
 
     std::string_view method() const { return exchange.request().method; }
     std::optional<std::string_view> header(std::string_view name) const { return exchange.request().find(name); }

@@ -32,10 +32,16 @@ namespace {
 // Paths that are no buckets: a bucket's name has three characters at least.
 constexpr std::string_view operations_path = "/-/";
 
-std::string error_document(const http::S3Error& error, std::string_view resource, std::string_view id) {
+// `request`: none for what was too broken to be one.
+std::string error_document(const http::S3Error& error, const Request* request) {
     XmlWriter xml("Error", "");
     xml.text("Code", http::to_string(error.code)).text("Message", error.message);
-    xml.text("Resource", resource).text("RequestId", id).text("HostId", "kvern");
+    if (request != nullptr && request->error_size_bytes) {  // from which AWS's runtime knows that an object is empty
+        xml.text("RangeRequested", request->header("range").value_or(""));
+        xml.number("ActualObjectSize", *request->error_size_bytes);
+    }
+    xml.text("Resource", request == nullptr ? std::string_view() : request->raw_path);
+    xml.text("RequestId", request == nullptr ? std::string_view() : request->id).text("HostId", "kvern");
     return xml.finish();
 }
 
@@ -148,8 +154,7 @@ Task<void> S3Server::Impl::answer_error(Request& request, const http::S3Error& e
     head.add("Content-Type", "application/xml");
     if (!request.error_range.empty()) head.add("Content-Range", request.error_range);
     if (error.code == S3Code::slow_down) head.add("Retry-After", "1");
-    const auto& path = request.raw_path;
-    (void)co_await request.exchange.answer(std::move(head), error_document(error, path, request.id));
+    (void)co_await request.exchange.answer(std::move(head), error_document(error, &request));
 }
 
 Task<void> S3Server::Impl::handle(Exchange& exchange) {
@@ -348,7 +353,7 @@ Result<std::unique_ptr<S3Server>> S3Server::start(ServeOptions options, Store& s
         AnswerHead head(status);
         head.add("Content-Type", "application/xml");
         const auto code = status == 431 ? S3Code::request_header_section_too_large : S3Code::invalid_request;
-        return std::pair(std::move(head), error_document({code, std::string(reason)}, "", ""));
+        return std::pair(std::move(head), error_document({code, std::string(reason)}, nullptr));
     };
     auto* const raw = impl.get();
     auto server = http::Server::start(
