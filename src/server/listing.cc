@@ -269,15 +269,29 @@ Done delete_objects(Context& context, Request& request) {
     if (!text) co_return tl::unexpected(text.error());
     const auto wanted = parse_delete(*text);
     if (!wanted) co_return tl::unexpected(wanted.error());
+    const auto& objects = wanted->objects;
+    std::vector<S3Result<>> removed(objects.size());
+    std::vector<std::size_t> plain;  // indices of those without a condition, which go at once
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < objects.size(); ++i) {
+        removed[i] = check_deletable(objects[i]);
+        if (removed[i]) removed[i] = context.allow(request, Right::write, request.bucket, objects[i].key);
+        if (!removed[i] || objects[i].etag) continue;
+        plain.push_back(i);
+        names.push_back(objects[i].key);
+    }
+    auto gone = co_await remove_objects(context, request.bucket, std::move(names));
+    for (std::size_t i = 0; i < plain.size(); ++i) removed[plain[i]] = std::move(gone[i]);
     XmlWriter xml("DeleteResult");
-    for (const auto& object : wanted->objects) {
-        auto removed = check_deletable(object);
-        if (removed) removed = context.allow(request, Right::write, request.bucket, object.key);
-        if (removed) removed = co_await remove_object(context, request.bucket, object.key, object.etag);
-        if (removed && !wanted->quiet) xml.open("Deleted").text("Key", object.key).close();
-        if (!removed) {
-            xml.open("Error").text("Key", object.key).text("Code", http::to_string(removed.error().code));
-            xml.text("Message", removed.error().message).close();
+    for (std::size_t i = 0; i < objects.size(); ++i) {
+        const auto& object = objects[i];
+        if (removed[i] && object.etag) {
+            removed[i] = co_await remove_object(context, request.bucket, object.key, object.etag);
+        }
+        if (removed[i] && !wanted->quiet) xml.open("Deleted").text("Key", object.key).close();
+        if (!removed[i]) {
+            xml.open("Error").text("Key", object.key).text("Code", http::to_string(removed[i].error().code));
+            xml.text("Message", removed[i].error().message).close();
         }
     }
     co_return co_await answer_xml(request, xml.finish());

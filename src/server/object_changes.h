@@ -15,6 +15,10 @@ http::Task<http::S3Result<ObjectRecord>> store_object(Context& context, Request&
 http::Task<http::S3Result<>> remove_object(Context& context, std::string bucket, std::string key,
                                            std::optional<std::string_view> match);
 
+// The same for many, all at once and without conditions; outcomes in their order.
+http::Task<std::vector<http::S3Result<>>> remove_objects(Context& context, std::string bucket,
+                                                         std::vector<std::string> keys);
+
 // Of the object that x-amz-copy-source names, whose conditions hold. The caller settles it.
 http::Task<http::S3Result<ObjectReader>> open_copy_source(Context& context, Request& request);
 

@@ -219,12 +219,16 @@ Task<S3Result<WriteCondition>> write_condition(Context& context, Request& reques
     co_return WriteCondition{Condition::etag, head->stat.etag};
 }
 
-// Lost a race against another writer: whoever asked for a condition is told to look again.
-S3Result<ObjectRecord> of_race(S3Result<ObjectRecord> written, const WriteCondition& condition) {
-    if (!written && written.error().code == S3Code::precondition_failed && condition.condition == Condition::etag) {
-        return refuse(S3Code::conditional_request_conflict, "Another writer changed the object meanwhile");
+// Lost a race against another writer: what is there now decides, and where it would do, whoever asked may try again.
+Task<http::S3Error> after_race(Context& context, Request& request, std::string key, http::S3Error error) {
+    const auto head = co_await read_head(context.place(), key);
+    if (!head) co_return head.error();
+    const ConditionHeaders headers{request.header("if-match"), request.header("if-none-match"), {}, {}};
+    if (judge_read(headers, head->record) == Verdict::go_on) {
+        error.code = S3Code::conditional_request_conflict;
+        error.message = "Another writer changed the object meanwhile";
     }
-    return written;
+    co_return error;
 }
 
 }  // namespace
@@ -270,7 +274,11 @@ Task<S3Result<ObjectRecord>> store_object(Context& context, Request& request, Ob
     auto written = co_await write_object(context.place(), std::move(target), std::move(record), guarded);
     if (!written) {
         site.usage.give(request.bucket, counted);
-        co_return of_race(std::move(written), *condition);
+        auto error = written.error();
+        if (error.code == S3Code::precondition_failed && condition->condition == Condition::etag) {
+            error = co_await after_race(context, request, key, std::move(error));
+        }
+        co_return tl::unexpected(std::move(error));
     }
     if (!size_bytes) (void)site.usage.take(request.bucket, written->size_bytes);
     site.usage.stored(request.bucket, 1);
@@ -329,6 +337,31 @@ Task<S3Result<>> remove_object(Context& context, std::string bucket, std::string
     context.site.usage.give(bucket, size);
     context.site.usage.stored(bucket, -1);
     co_return S3Result<>{};
+}
+
+Task<std::vector<S3Result<>>> remove_objects(Context& context, std::string bucket, std::vector<std::string> names) {
+    const auto ask_each = [&](OpKind kind) {
+        std::vector<Op> ops(names.size());
+        for (std::size_t i = 0; i < names.size(); ++i) {
+            ops[i].kind = kind;
+            ops[i].key = object_key(bucket, names[i]);
+        }
+        return context.worker.port.ask_all(std::move(ops));
+    };
+    std::vector<Outcome> before;
+    if (context.site.usage.quota(bucket) > 0) before = co_await ask_each(OpKind::stat);
+    const auto outcomes = co_await ask_each(OpKind::remove);
+    std::vector<S3Result<>> removed(names.size());
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        if (outcomes[i].status == Status::miss) continue;
+        if (outcomes[i].status != Status::ok) {
+            removed[i] = tl::unexpected(error_of(outcomes[i], names[i]));
+            continue;
+        }
+        if (!before.empty()) context.site.usage.give(bucket, before[i].stat.size_bytes);
+        context.site.usage.stored(bucket, -1);
+    }
+    co_return removed;
 }
 
 // ------------------------------------------------------------------------------------------------------------ copying

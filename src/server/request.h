@@ -26,8 +26,8 @@ struct Request {
     http::Authorization authorization;
     const AccessKey* who = nullptr;  // null: nobody, which --anonymous lets do everything
     std::optional<http::ChunkSeed> chunk_seed;
-    std::string operation;    // "GetObject", for logs and metrics
-    std::string error;        // S3's code, for the log
+    std::string operation;  // "GetObject", for logs and metrics
+    std::string error;      // S3's code, for the log
     // Of an error of its range: the object's size, and that as a Content-Range.
     std::optional<std::uint64_t> error_size_bytes;
     std::string error_range;

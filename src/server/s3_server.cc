@@ -226,10 +226,9 @@ Task<void> S3Server::Impl::operations_page(Worker& worker, Exchange& exchange, s
         op.key = "bucket/ready";
         const auto outcome = co_await worker.port.ask(std::move(op));
         const bool ready = !stopping && (outcome.status == Status::ok || outcome.status == Status::miss);
-        co_await answer(ready ? 200 : 503, "text/plain",
-                        ready      ? "ready\n"
-                        : stopping ? "stopping\n"
-                                   : outcome.error.message + "\n");
+        // Not within the call: GCC 12 destroys what a choice within co_await makes twice.
+        auto text = ready || stopping ? std::string(ready ? "ready" : "stopping") : outcome.error.message;
+        co_await answer(ready ? 200 : 503, "text/plain", std::move(text) + "\n");
     } else if (path == "/-/metrics") {
         co_await answer(200, "text/plain; version=0.0.4",
                         site.metrics.prometheus(gauges()) + usage_metrics(site.usage));
