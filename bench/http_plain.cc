@@ -83,7 +83,9 @@ Options parse(int argc, char** argv) {
 double cpu_seconds() {
     rusage used{};
     getrusage(RUSAGE_SELF, &used);
-    const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6; };
+    const auto seconds = [](const timeval& t) {
+        return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+    };
     return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
@@ -93,7 +95,8 @@ int connect_to(unsigned port) {
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<std::uint16_t>(port));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) die("nobody listens on " + std::to_string(port));
+    if (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
+        die("nobody listens on " + std::to_string(port));
     const int one = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     return fd;
@@ -105,7 +108,8 @@ class Heads {
     explicit Heads(unsigned port) : host_("127.0.0.1:" + std::to_string(port)) {
         const char* const access = std::getenv("KVERN_ACCESS_KEY");
         const char* const secret = std::getenv("KVERN_SECRET_KEY");
-        if (access != nullptr && secret != nullptr) signer_.emplace(kvern::http::Credentials{access, secret, ""}, "us-east-1");
+        if (access != nullptr && secret != nullptr)
+            signer_.emplace(kvern::http::Credentials{access, secret, ""}, "us-east-1");
     }
     void write(std::string& head, std::string_view method, std::string_view path, std::size_t body_bytes,
                std::string_view checksum = {}) {
@@ -121,8 +125,9 @@ class Heads {
             const kvern::http::RequestHead request{method, path, {}, headers};
             const auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
             const auto made = signer_->sign(request, kvern::http::unsigned_payload, now);
-            fmt::format_to(std::back_inserter(head), "x-amz-date: {}\r\nx-amz-content-sha256: {}\r\nAuthorization: {}\r\n",
-                           made.amz_date, made.amz_content_sha256, made.authorization);
+            fmt::format_to(std::back_inserter(head),
+                           "x-amz-date: {}\r\nx-amz-content-sha256: {}\r\nAuthorization: {}\r\n", made.amz_date,
+                           made.amz_content_sha256, made.authorization);
         }
         head += "\r\n";
     }
@@ -177,13 +182,17 @@ struct Measured {
 void print(const Measured& measured) {
     auto sorted = measured.latencies;
     std::sort(sorted.begin(), sorted.end());
-    const auto at = [&](double part) { return sorted.empty() ? 0.0 : sorted[static_cast<std::size_t>(static_cast<double>(sorted.size() - 1) * part)]; };
+    const auto at = [&](double part) {
+        return sorted.empty() ? 0.0 : sorted[static_cast<std::size_t>(static_cast<double>(sorted.size() - 1) * part)];
+    };
     const auto gigabytes = static_cast<double>(measured.bytes) * 1e-9;
-    fmt::print("{{\"gb_per_s\": {:.4f}, \"cpu_s_per_gb\": {:.4f}, \"requests_per_s\": {:.1f}, \"cpu_us_per_request\": {:.2f}, "
-               "\"p50_us\": {:.1f}, \"p99_us\": {:.1f}}}\n",
-               gigabytes / measured.seconds, measured.cpu / std::max(gigabytes, 1e-9),
-               static_cast<double>(sorted.size()) / measured.seconds,
-               measured.cpu * 1e6 / static_cast<double>(std::max<std::size_t>(sorted.size(), 1)), at(0.5) * 1e6, at(0.99) * 1e6);
+    fmt::print(
+        "{{\"gb_per_s\": {:.4f}, \"cpu_s_per_gb\": {:.4f}, \"requests_per_s\": {:.1f}, \"cpu_us_per_request\": {:.2f}, "
+        "\"p50_us\": {:.1f}, \"p99_us\": {:.1f}}}\n",
+        gigabytes / measured.seconds, measured.cpu / std::max(gigabytes, 1e-9),
+        static_cast<double>(sorted.size()) / measured.seconds,
+        measured.cpu * 1e6 / static_cast<double>(std::max<std::size_t>(sorted.size(), 1)), at(0.5) * 1e6,
+        at(0.99) * 1e6);
 }
 
 // Each connection in a thread of its own, from one start to one end.
@@ -193,7 +202,8 @@ Measured run_threads(const Options& options, Work work) {
     std::vector<std::thread> threads;
     std::atomic<bool> stop{false}, go{false};
     std::atomic<std::size_t> ready{0};
-    for (std::size_t i = 0; i < options.connections; ++i) threads.emplace_back([&, i] { work(i, each[i], ready, go, stop); });
+    for (std::size_t i = 0; i < options.connections; ++i)
+        threads.emplace_back([&, i] { work(i, each[i], ready, go, stop); });
     while (ready < options.connections) std::this_thread::yield();
     const auto start = Clock::now();
     const auto cpu = cpu_seconds();
@@ -246,7 +256,8 @@ Measured put(const Options& options) {
                 sum->update(std::as_bytes(std::span(memory)));
                 checksum = sum->finish().text();
             }
-            heads.write(head, "PUT", options.paths[0] + "-" + std::to_string(i) + "-" + std::to_string(n % 4), memory.size(), checksum);
+            heads.write(head, "PUT", options.paths[0] + "-" + std::to_string(i) + "-" + std::to_string(n % 4),
+                        memory.size(), checksum);
             send_all(fd, head.data(), head.size());
             send_all(fd, memory.data(), memory.size());
             receive_answer(fd, answer.data(), answer.size());
@@ -298,7 +309,8 @@ Measured epoll_loop(const Options& options) {
             one.have += static_cast<std::size_t>(got);
             const auto* const end = static_cast<const char*>(memmem(one.memory.data(), one.have, "\r\n\r\n", 4));
             if (end == nullptr) continue;
-            if (std::memcmp(one.memory.data() + 9, "200", 3) != 0) die("the answer is " + std::string(one.memory.data(), 40));
+            if (std::memcmp(one.memory.data() + 9, "200", 3) != 0)
+                die("the answer is " + std::string(one.memory.data(), 40));
             if (one.have < static_cast<std::size_t>(end + 4 - one.memory.data()) + options.bytes) continue;
             measured.bytes += options.bytes;
             measured.latencies.push_back(std::chrono::duration<double>(Clock::now() - one.start).count());

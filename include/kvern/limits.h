@@ -44,6 +44,7 @@ inline constexpr milliseconds open_wait{10000};     // how long opening a store 
 inline constexpr milliseconds answer_wait{10000};   // how long the start of an engine waits for one answer of a store
 inline constexpr milliseconds command_wait{30000};  // how long a command waits for one answer of a store
 inline constexpr milliseconds fault_check{50};      // fault: looks at its control file at most this often
+inline constexpr std::size_t mem_region_from_bytes = std::size_t{64} << 10;  // smaller values of mem: lie on the heap
 inline constexpr std::size_t mem_store_bytes_default = std::size_t{256} << 20;
 
 // HTTP, both ends (design: http).
@@ -108,7 +109,8 @@ inline constexpr std::uint64_t server_memory_bytes_min = std::uint64_t{64} << 20
 inline constexpr std::uint64_t server_memory_reserve_bytes = std::uint64_t{64} << 20;  // of it, not for bodies
 inline constexpr std::size_t server_connections_default = 4096;
 inline constexpr std::size_t server_first_read_bytes = std::size_t{64} << 10;     // an object that fits is read at once
-inline constexpr std::size_t server_window_bytes = std::size_t{4} << 20;          // of larger ones, so much at a time
+inline constexpr std::size_t server_read_window_bytes = std::size_t{1} << 20;     // of larger ones, so much at a time
+inline constexpr std::size_t server_window_bytes = std::size_t{4} << 20;          // of what is stored piecewise
 inline constexpr std::size_t server_whole_put_bytes_max = std::size_t{16} << 20;  // larger ones are stored piecewise
 inline constexpr milliseconds server_memory_wait{30000};  // of a request for memory; then SlowDown
 inline constexpr milliseconds server_head_limit{15000};   // from the first byte of a head to its end; TLS handshake

@@ -137,7 +137,7 @@ struct Capabilities {
     bool shared = false;                 // other processes see it
     bool ranged = false;                 // get of a part costs a part
     bool conditional_put = false;        // absent and etag are atomic against other writers
-    bool immediate = false;        // answers within submit(): nothing is gained by asking ahead
+    bool immediate = false;              // answers within submit(): nothing is gained by asking ahead
     bool cheap_stat = false;             // a stat takes microseconds: scanning a thousand keys is fine
     std::size_t key_bytes_max = 0;       // longer keys, and more metadata, are failed(not_supported) here even ...
     std::size_t metadata_bytes_max = 0;  // ... where limits.h allows them

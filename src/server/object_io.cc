@@ -139,7 +139,7 @@ Task<S3Result<>> ObjectReader::read_ahead(bool must) {
     if (ahead_ >= end_) co_return S3Result<>{};
     const auto& record = head_.record;
     const auto block = std::uint64_t{record.block_bytes};
-    const auto most = std::max<std::uint64_t>(limits::server_window_bytes / block, 1) * block;
+    const auto most = std::max<std::uint64_t>(limits::server_read_window_bytes / block, 1) * block;
     const auto last = std::min((end_ + block - 1) / block * block, record.size_bytes);
     const auto size = std::min(most, last - ahead_);
     auto pass = place_.gate.try_enter(size);
@@ -183,8 +183,10 @@ Task<S3Result<std::span<const std::byte>>> ObjectReader::next() {
     if (outcome.stat.etag != head_.stat.etag) {
         co_return refuse(S3Code::slow_down, "The object was replaced while it was read");
     }
-    const auto ahead = co_await read_ahead(false);
-    if (!ahead) co_return tl::unexpected(ahead.error());
+    if (!place_.port.immediate()) {
+        const auto ahead = co_await read_ahead(false);
+        if (!ahead) co_return tl::unexpected(ahead.error());
+    }
     co_return give_out(*present_);
 }
 

@@ -3,7 +3,8 @@
 
 namespace kvern::server {
 
-StorePort::StorePort(http::Loop& loop, Store& store) : loop_(loop), store_(store) {
+StorePort::StorePort(http::Loop& loop, Store& store)
+    : loop_(loop), store_(store), immediate_(store.capabilities().immediate) {
     loop_.watch(queue_.event_fd(), [this] { collect(); });
 }
 

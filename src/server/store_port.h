@@ -62,13 +62,14 @@ class StorePort {
     };
     AskedOne ask(Op op);
 
-    Store& store() { return store_; }
+    bool immediate() const { return immediate_; }  // see Capabilities
 
   private:
     void collect();
 
     http::Loop& loop_;
     Store& store_;
+    const bool immediate_;
     CompletionQueue queue_;
     // What an operation's tag names: whom it belongs to, and its place there.
     struct Slot {

@@ -15,10 +15,13 @@
 namespace kvern {
 namespace {
 
-// Bytes without the zeroing of a vector.
+// The bytes of a value: large ones in the region, whose pages are there once they were used, short ones on the heap.
 struct Bytes {
-    explicit Bytes(std::size_t size) : data(new std::byte[size]), size_bytes(size) {}
-    std::unique_ptr<std::byte[]> data;
+    Bytes(Lease part, std::size_t size) : lease(std::move(part)), data(lease.data()), size_bytes(size) {}
+    explicit Bytes(std::size_t size) : heap(new std::byte[size]), data(heap.get()), size_bytes(size) {}
+    Lease lease;
+    std::unique_ptr<std::byte[]> heap;  // without the zeroing of a vector
+    std::byte* data;
     std::size_t size_bytes;
 };
 
@@ -41,14 +44,11 @@ struct Upload {
     std::uint64_t size_bytes = 0;
 };
 
-std::shared_ptr<const Bytes> copied(const std::vector<Buffer>& buffers) {
-    auto bytes = std::make_shared<Bytes>(total_bytes(buffers));
-    auto* to = bytes->data.get();
+void copy_in(std::byte* to, const std::vector<Buffer>& buffers) {
     for (const auto& buffer : buffers) {
         if (buffer.size_bytes > 0) std::memcpy(to, buffer.data, buffer.size_bytes);
         to += buffer.size_bytes;
     }
-    return bytes;
 }
 
 void copy_out(const std::byte* from, std::uint64_t length, const std::vector<Buffer>& buffers) {
@@ -62,7 +62,8 @@ void copy_out(const std::byte* from, std::uint64_t length, const std::vector<Buf
 
 class MemStore final : public Store {
   public:
-    MemStore(std::uint64_t size_bytes, const WallClock& clock) : size_bytes_max_(size_bytes), clock_(clock) {}
+    MemStore(std::uint64_t size_bytes, const WallClock& clock, std::shared_ptr<Region> region)
+        : size_bytes_max_(size_bytes), clock_(clock), region_(std::move(region)) {}
 
     void submit(std::span<Op> ops, CompletionQueue& queue) override {
         std::vector<Completion> batch;
@@ -76,6 +77,7 @@ class MemStore final : public Store {
                 .shared = false,
                 .ranged = true,
                 .conditional_put = true,
+                .immediate = true,
                 .cheap_stat = true,
                 .key_bytes_max = limits::key_bytes_max,
                 .metadata_bytes_max = limits::metadata_bytes_max};
@@ -106,6 +108,9 @@ class MemStore final : public Store {
     Outcome abort(const Op& op);
     Outcome space();
 
+    // Room for a value; forgets others where the region has none. Takes mutex_.
+    std::shared_ptr<Bytes> allocate(std::size_t size_bytes);
+    std::shared_ptr<const Bytes> copied(const std::vector<Buffer>& buffers);
     void mark_used(const std::string& key, const Stat& read);  // takes mutex_
 
     // All below: REQUIRES mutex_ held.
@@ -123,6 +128,7 @@ class MemStore final : public Store {
 
     const std::uint64_t size_bytes_max_;
     const WallClock& clock_;
+    const std::shared_ptr<Region> region_;  // none where the whole store is small
     std::mutex mutex_;
     bool closed_ = false;
     std::map<std::string, Value> values_;
@@ -164,6 +170,23 @@ Outcome MemStore::outcome_of(Op& op) {
     return failed(ErrorCode::internal, "unknown operation");
 }
 
+std::shared_ptr<Bytes> MemStore::allocate(std::size_t size_bytes) {
+    if (!region_ || size_bytes < limits::mem_region_from_bytes) return std::make_shared<Bytes>(size_bytes);
+    for (;;) {
+        if (auto lease = region_->try_lease(size_bytes)) return std::make_shared<Bytes>(std::move(*lease), size_bytes);
+        // Free parts are too small each: the oldest values give theirs back, except to who reads them now.
+        const std::lock_guard lock(mutex_);
+        if (order_.empty()) return std::make_shared<Bytes>(size_bytes);
+        erase(values_.find(order_.back()));
+    }
+}
+
+std::shared_ptr<const Bytes> MemStore::copied(const std::vector<Buffer>& buffers) {
+    auto bytes = allocate(total_bytes(buffers));
+    copy_in(bytes->data, buffers);
+    return bytes;
+}
+
 Outcome MemStore::get(const Op& op) {
     Outcome outcome;
     std::shared_ptr<const Bytes> bytes;
@@ -180,7 +203,7 @@ Outcome MemStore::get(const Op& op) {
         outcome.error = range.error();
         return outcome;
     }
-    copy_out(bytes->data.get() + op.offset, *range, op.buffers);
+    copy_out(bytes->data + op.offset, *range, op.buffers);
     outcome.status = Status::ok;
     outcome.bytes = *range;
     if (op.mark_used) mark_used(op.key, outcome.stat);
@@ -317,21 +340,25 @@ Outcome MemStore::append(const Op& op) {
 }
 
 Outcome MemStore::commit(Op& op) {
-    const std::lock_guard lock(mutex_);
-    const auto found = uploads_.find(op.upload);
-    if (found == uploads_.end()) return failed(unknown_upload(op.upload));
-    auto upload = std::move(found->second);
-    uploads_.erase(found);  // whatever the outcome, the upload is over
-    used_bytes_ -= upload.size_bytes;
+    Upload upload;
+    {
+        const std::lock_guard lock(mutex_);
+        const auto found = uploads_.find(op.upload);
+        if (found == uploads_.end()) return failed(unknown_upload(op.upload));
+        upload = std::move(found->second);
+        uploads_.erase(found);  // whatever the outcome, the upload is over; its bytes count until they are joined
+    }
     if (!op.metadata.empty()) upload.metadata = std::move(op.metadata);
-    if (auto outcome = condition_failure(op, upload.key); outcome.status != Status::ok) return outcome;
-    auto whole = std::make_shared<Bytes>(upload.size_bytes);
-    auto* to = whole->data.get();
+    auto whole = allocate(upload.size_bytes);
+    auto* to = whole->data;
     for (auto& part : upload.parts) {
-        if (part->size_bytes > 0) std::memcpy(to, part->data.get(), part->size_bytes);
+        if (part->size_bytes > 0) std::memcpy(to, part->data, part->size_bytes);
         to += part->size_bytes;
         part.reset();
     }
+    const std::lock_guard lock(mutex_);
+    used_bytes_ -= upload.size_bytes;
+    if (auto outcome = condition_failure(op, upload.key); outcome.status != Status::ok) return outcome;
     return insert(upload.key, std::move(upload.metadata), std::move(whole));
 }
 
@@ -356,8 +383,23 @@ Outcome MemStore::space() {
 
 }  // namespace
 
+namespace {
+
+// None where it can't be had: then all values lie on the heap.
+std::shared_ptr<Region> make_region(std::uint64_t size_bytes) {
+    if (size_bytes < 2 * limits::mem_region_from_bytes) return nullptr;
+    RegionOptions options;
+    options.name = "kvern-mem";
+    options.size_bytes = size_bytes;
+    options.touch_in_background = false;
+    auto region = Region::create(options);
+    return region ? std::move(*region) : nullptr;
+}
+
+}  // namespace
+
 std::unique_ptr<Store> make_mem_store(std::uint64_t size_bytes, const WallClock& clock) {
-    return std::make_unique<MemStore>(size_bytes, clock);
+    return std::make_unique<MemStore>(size_bytes, clock, make_region(size_bytes));
 }
 
 Result<std::unique_ptr<Store>> open_mem_store(const Uri& uri) {
