@@ -7,6 +7,8 @@
 // message as if it were its last 16 bytes, and goes through the tables like any other.
 #pragma once
 
+#if defined(__x86_64__)
+
 #include <immintrin.h>
 
 #include <cstddef>
@@ -178,3 +180,5 @@ KVERN_CLMUL512 typename P::Word sum_512(typename P::Word state, const std::byte*
 }
 
 }  // namespace kvern::crc::fold
+
+#endif

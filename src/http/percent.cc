@@ -30,12 +30,15 @@ unsigned hex_value(char c) {
 
 // Where decoding ended: text.size(), or the position of a broken escape.
 std::size_t decode(std::string& to, std::string_view text, Plus plus) {
+    const auto means_something = [&](char c) { return c == '%' || (c == '+' && plus == Plus::space); };
     for (std::size_t i = 0; i < text.size(); ++i) {
-        const char c = text[i];
-        if (c == '+' && plus == Plus::space) {
+        std::size_t end = i;
+        while (end < text.size() && !means_something(text[end])) ++end;
+        to.append(text, i, end - i);
+        i = end;
+        if (i == text.size()) break;
+        if (text[i] == '+') {
             to += ' ';
-        } else if (c != '%') {
-            to += c;
         } else {
             const unsigned high = text.size() - i > 2 ? hex_value(text[i + 1]) : 16;
             const unsigned low = high < 16 ? hex_value(text[i + 2]) : 16;
@@ -50,14 +53,18 @@ std::size_t decode(std::string& to, std::string_view text, Plus plus) {
 }  // namespace
 
 void append_percent_encoded(std::string& to, std::string_view bytes, Slash slash) {
-    for (const char c : bytes) {
-        const auto byte = static_cast<unsigned char>(c);
-        if (unreserved[byte] || (c == '/' && slash == Slash::keep)) {
-            to += c;
-        } else {
-            const char escaped[] = {'%', digits[byte >> 4], digits[byte & 15]};
-            to.append(escaped, sizeof escaped);
-        }
+    const auto stays = [&](char c) {
+        return unreserved[static_cast<unsigned char>(c)] || (c == '/' && slash == Slash::keep);
+    };
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+        std::size_t end = i;
+        while (end < bytes.size() && stays(bytes[end])) ++end;
+        to.append(bytes, i, end - i);
+        i = end;
+        if (i == bytes.size()) break;
+        const auto byte = static_cast<unsigned char>(bytes[i]);
+        const char escaped[] = {'%', digits[byte >> 4], digits[byte & 15]};
+        to.append(escaped, sizeof escaped);
     }
 }
 

@@ -14,16 +14,13 @@ bool is_blank(char c) {
 
 // Without blanks at both ends, and with one space for any number of them inside.
 void append_trimmed(std::string& to, std::string_view value) {
-    bool pending = false;
-    const std::size_t start = to.size();
-    for (const char c : value) {
-        if (is_blank(c)) {
-            pending = to.size() > start;
-            continue;
-        }
-        if (pending) to += ' ';
-        pending = false;
-        to += c;
+    value = trimmed(value);
+    while (!value.empty()) {
+        std::size_t end = 0;
+        while (end < value.size() && !is_blank(value[end])) ++end;
+        to.append(value, 0, end);
+        value = trimmed(value.substr(end));
+        if (!value.empty()) to += ' ';
     }
 }
 

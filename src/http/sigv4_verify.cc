@@ -82,8 +82,19 @@ S3Result<> check_signed_headers(const Authorization& found) {
     return {};
 }
 
-bool set_time(Authorization& found, std::optional<sys_seconds> time) {
+// From a text like 20130524T000000Z, which is signed as it is.
+bool set_time(Authorization& found, std::string_view text) {
+    const auto time = parse_basic_date(text);
     if (!time) return false;
+    found.time = *time;
+    std::copy(text.begin(), text.end(), found.amz_date.begin());
+    return true;
+}
+
+// From the header date, whose text may have any of HTTP's forms.
+bool set_time_of_http(Authorization& found, std::string_view text) {
+    const auto time = parse_http_date(text);
+    if (!time) return set_time(found, text);
     found.time = *time;
     found.amz_date = basic_date(*time);
     return true;
@@ -156,15 +167,14 @@ S3Result<> parse_fields(std::string_view fields, Authorization& found) {
 
 S3Result<> parse_header_time(const RequestHead& head, Authorization& found) {
     if (const auto text = find_header(head.headers, "x-amz-date"); text.data() != nullptr) {
-        if (set_time(found, parse_basic_date(trimmed(text)))) return {};
+        if (set_time(found, trimmed(text))) return {};
         return refuse(S3Code::access_denied, fmt::format("x-amz-date '{}' is no date like 20130524T000000Z", text));
     }
     const auto text = find_header(head.headers, "date");
     if (text.data() == nullptr) {
         return refuse(S3Code::access_denied, "a signed request needs the header x-amz-date or date");
     }
-    const auto time = parse_http_date(trimmed(text));
-    if (!set_time(found, time ? time : parse_basic_date(trimmed(text)))) {
+    if (!set_time_of_http(found, trimmed(text))) {
         return refuse(S3Code::access_denied, fmt::format("the header date '{}' is no date of HTTP", text));
     }
     return {};
@@ -253,7 +263,7 @@ S3Result<> parse_query_form(const RequestHead& head, Authorization& found) {
     }
     if (auto parsed = parse_credential(credential, found); !parsed) return parsed;
     if (auto parsed = check_signed_headers(found); !parsed) return parsed;
-    if (!set_time(found, parse_basic_date(date))) {
+    if (!set_time(found, date)) {
         return refuse(S3Code::authorization_query_parameters_error,
                       fmt::format("X-Amz-Date '{}' is no date like 20130524T000000Z", date));
     }
