@@ -17,15 +17,16 @@ http::Task<Result<void>> create_at(S3Endpoint& endpoint) {
     make.method = "PUT";
     const auto& region = endpoint.options().region;
     if (endpoint.place().aws && region != "us-east-1") {
-        make.text = "<CreateBucketConfiguration xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><LocationConstraint>" +
-                    region + "</LocationConstraint></CreateBucketConfiguration>";
+        make.text =
+            "<CreateBucketConfiguration xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><LocationConstraint>" +
+            region + "</LocationConstraint></CreateBucketConfiguration>";
     }
     auto made = co_await endpoint.call(make, endpoint.deadline());
     const auto& code = made.error.code;
     if (made.good() || code == "BucketAlreadyOwnedByYou" || code == "BucketAlreadyExists") co_return Result<void>{};
     if (made.ended) co_return tl::unexpected(made.ended->error);
-    co_return fail(ErrorCode::io, endpoint.named("") + ": can't be made: " + std::to_string(made.status()) + " " + code +
-                                      ": " + made.error.message);
+    co_return fail(ErrorCode::io, endpoint.named("") + ": can't be made: " + std::to_string(made.status()) + " " +
+                                      code + ": " + made.error.message);
 }
 
 http::Task<void> create_all(std::span<S3Endpoint* const> endpoints, std::promise<Result<void>>& promise) {

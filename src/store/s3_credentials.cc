@@ -119,7 +119,8 @@ Result<std::optional<S3KeySource>> from_shared_files(const Environment& environm
 }
 
 bool is_link_local(std::string_view host) {
-    return (host.starts_with("169.254.") && http::is_ip_address(host)) || host.starts_with("fe80:") || host == "fd00:ec2::23";
+    return (host.starts_with("169.254.") && http::is_ip_address(host)) || host.starts_with("fe80:") ||
+           host == "fd00:ec2::23";
 }
 
 // Splits http://host[:port]/path; a token may be sent there, so plain HTTP goes to this host or its link only.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the keys that sign requests come from: a file, the environment, a container's or an instance's metadata.
 //
-// find_s3_keys() looks once, without asking the network; an S3KeyRing then belongs to one loop's thread, keeps the keys,
-// and fetches those that are temporary. Keys are never logged and never stand in a message.
+// find_s3_keys() looks once, without asking the network; an S3KeyRing then belongs to one loop's thread, keeps the
+// keys, and fetches those that are temporary. Keys are never logged and never stand in a message.
 #pragma once
 
 #include <functional>
@@ -28,13 +28,13 @@ struct S3Keys {
 struct S3KeySource {
     enum class Kind : std::uint8_t { anonymous, files, container, instance };
     Kind kind = Kind::files;
-    std::string described;               // "the environment", "profile 'x' of FILE", ...
+    std::string described;                 // "the environment", "profile 'x' of FILE", ...
     std::function<Result<S3Keys>()> read;  // files (and environment): reads them anew
     // container, instance: whom to ask.
     http::HostPort address;
     bool tls = false;
-    std::string path;                                        // container
-    std::function<Result<std::string>()> authorization;      // container: the header's value, may be empty
+    std::string path;                                    // container
+    std::function<Result<std::string>()> authorization;  // container: the header's value, may be empty
 };
 
 // In this order: anonymous=1; credentials=FILE; the environment, unless profile= was given; the shared files, with the
@@ -75,7 +75,7 @@ class S3KeyRing {
     const WallClock& clock_;
     std::unique_ptr<http::HttpClient> client_;
     std::shared_ptr<const S3Keys> keys_;
-    std::optional<Error> error_;  // of the last renewal
+    std::optional<Error> error_;      // of the last renewal
     std::int64_t not_before_ns_ = 0;  // the next renewal, after a failed one
     bool fetching_ = false;
     bool aborted_ = false;

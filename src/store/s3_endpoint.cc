@@ -128,8 +128,8 @@ http::Signer* S3Endpoint::signer(const std::shared_ptr<const S3Keys>& keys) {
     return &*signer_;
 }
 
-http::Task<S3Endpoint::Attempt> S3Endpoint::attempt(const S3Request& request,
-                                                    const std::shared_ptr<const S3Keys>& keys, TimePoint deadline) {
+http::Task<S3Endpoint::Attempt> S3Endpoint::attempt(const S3Request& request, const std::shared_ptr<const S3Keys>& keys,
+                                                    TimePoint deadline) {
     Attempt made;
     std::optional<http::Checksum> sum;
     http::Arrived arrived;
@@ -140,8 +140,7 @@ http::Task<S3Endpoint::Attempt> S3Endpoint::attempt(const S3Request& request,
             arrived = [&sum](std::span<const std::byte> bytes) { sum->update(bytes); };
         }
     }
-    const Buffer text_buffer{reinterpret_cast<std::byte*>(const_cast<char*>(request.text.data())),
-                             request.text.size()};
+    const Buffer text_buffer{reinterpret_cast<std::byte*>(const_cast<char*>(request.text.data())), request.text.size()};
     http::HttpRequest wire;
     wire.head = request_head(request, place_, signer(keys), server_time());
     wire.is_head = request.method == "HEAD";
@@ -179,8 +178,8 @@ void S3Endpoint::note_extensions(const http::Head& head) {
 bool S3Endpoint::adopt_clock(const http::Head& head) {
     const auto date = date_of(head);
     if (!date) return false;
-    const auto own = http::sys_seconds(
-        std::chrono::floor<std::chrono::seconds>(std::chrono::nanoseconds(wall_.now_ns())));
+    const auto own =
+        http::sys_seconds(std::chrono::floor<std::chrono::seconds>(std::chrono::nanoseconds(wall_.now_ns())));
     clock_offset_ = *date - own;
     log(LogLevel::warning, "s3",
         place_.url + ": its clock is " + std::to_string(clock_offset_.count()) +
@@ -231,8 +230,8 @@ bool S3Endpoint::adapt(const S3Request& request, const Attempt& attempt, const s
 // -------------------------------------------------------------------------------------------------------- how it ends
 
 Outcome S3Endpoint::left_alone(std::string_view s3_key) const {
-    return failed(ErrorCode::unavailable, named(s3_key) + ": left alone for a while after failures; the last was: " +
-                                              last_trouble_);
+    return failed(ErrorCode::unavailable,
+                  named(s3_key) + ": left alone for a while after failures; the last was: " + last_trouble_);
 }
 
 Outcome S3Endpoint::refusal(const S3Request& request, const Attempt& attempt) const {
@@ -295,8 +294,8 @@ http::Task<S3Answer> S3Endpoint::call(const S3Request& request, TimePoint deadli
         }
         auto made = co_await attempt(request, *keys, deadline);
         const bool final_failure = made.failure && made.failure->code != ErrorCode::unavailable;
-        const bool again = made.failure ? !final_failure
-                                        : made.verdict == S3Verdict::trouble || made.verdict == S3Verdict::throttled;
+        const bool again =
+            made.failure ? !final_failure : made.verdict == S3Verdict::trouble || made.verdict == S3Verdict::throttled;
         if (aborted_ && made.failure) {
             breaker_.undecided();
             answer.ended = cancelled();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// S3Endpoint: one server, or AWS's own of a region, as one loop sees it: requests are signed, sent, and tried again where
-// that helps; a server in trouble is left alone for a while.
+// S3Endpoint: one server, or AWS's own of a region, as one loop sees it: requests are signed, sent, and tried again
+// where that helps; a server in trouble is left alone for a while.
 //
 // Loop's thread; S3Facts are read by any. It knows requests and answers, and no operations of a store.
 #pragma once
@@ -31,18 +31,18 @@ struct S3Facts {
 
 // What tests replace.
 struct S3Seams {
-    const Clock* clock = &Clock::steady();             // of breakers
-    const WallClock* wall = &WallClock::system();      // of signatures and of ends of credentials
+    const Clock* clock = &Clock::steady();         // of breakers
+    const WallClock* wall = &WallClock::system();  // of signatures and of ends of credentials
     Environment environment = process_environment();
     std::uint64_t seed = 0;  // of pauses and probes; 0: another each time
 };
 
 struct S3Answer {
-    http::HttpAnswer http;             // status 0: none came, or not its head
-    S3ErrorText error;                 // of an answer that is not 2xx
+    http::HttpAnswer http;                   // status 0: none came, or not its head
+    S3ErrorText error;                       // of an answer that is not 2xx
     std::optional<http::ChecksumValue> sum;  // of the body, as S3Endpoint was asked for
-    std::optional<Outcome> ended;      // busy or failed: there is nothing in the answer for an operation to interpret
-    bool unclear = false;              // an earlier attempt may have taken effect
+    std::optional<Outcome> ended;  // busy or failed: there is nothing in the answer for an operation to interpret
+    bool unclear = false;          // an earlier attempt may have taken effect
 
     unsigned status() const { return http.head.status; }
     bool good() const { return !ended && status() >= 200 && status() < 300; }
@@ -101,9 +101,8 @@ class S3Endpoint {
 
     http::Task<std::optional<Outcome>> probe_conditions(TimePoint deadline);
     // Whether a PUT under this condition was refused; nothing: `trouble` says why that is not known.
-    http::Task<std::optional<bool>> refuses(const std::string& key, std::string_view condition,
-                                            std::string_view value, TimePoint deadline,
-                                            std::optional<Outcome>& trouble);
+    http::Task<std::optional<bool>> refuses(const std::string& key, std::string_view condition, std::string_view value,
+                                            TimePoint deadline, std::optional<Outcome>& trouble);
 
     http::Loop& loop_;
     const S3Options& options_;

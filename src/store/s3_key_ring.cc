@@ -78,7 +78,8 @@ http::Task<void> S3KeyRing::renew() {
         error_.reset();
         not_before_ns_ = 0;
     } else {
-        error_ = Error{fetched.error().code, "S3 credentials from " + source_.described + ": " + fetched.error().message};
+        error_ =
+            Error{fetched.error().code, "S3 credentials from " + source_.described + ": " + fetched.error().message};
         not_before_ns_ = clock_.now_ns() + nanoseconds(limits::s3_renew_pause);
         log(LogLevel::warning, "s3", error_->message);
     }
@@ -122,8 +123,9 @@ http::Task<Result<S3Keys>> S3KeyRing::fetch_container() {
 // Version 2 of the service alone: a token first, which no request that was tricked into being sent can get.
 http::Task<Result<S3Keys>> S3KeyRing::fetch_instance() {
     const std::string host = " HTTP/1.1\r\nHost: " + source_.address.host + "\r\n";
-    std::string head = "PUT " + std::string(token_path) + host + "X-aws-ec2-metadata-token-ttl-seconds: " +
-                       std::string(token_life) + "\r\nContent-Length: 0\r\n\r\n";
+    std::string head = "PUT " + std::string(token_path) + host +
+                       "X-aws-ec2-metadata-token-ttl-seconds: " + std::string(token_life) +
+                       "\r\nContent-Length: 0\r\n\r\n";
     const auto token = co_await ask(head);
     if (!token) co_return tl::unexpected(token.error());
     if (token->empty() || !is_header_value(*token)) co_return fail(ErrorCode::permission, "the token is none");

@@ -113,8 +113,7 @@ http::Task<Outcome> S3Multipart::complete(Condition condition, const std::string
         const bool gone = answer.status() == 404 && answer.unclear;
         if (gone) answer.http.head.status = 412;
         if (gone && condition == Condition::any) {
-            auto outcome =
-                co_await s3_write_outcome(endpoint_, key_, std::move(answer), Condition::absent, known);
+            auto outcome = co_await s3_write_outcome(endpoint_, key_, std::move(answer), Condition::absent, known);
             if (outcome.error.code == ErrorCode::precondition) {
                 outcome.error = {ErrorCode::io, endpoint_.named(key_) + ": the upload is gone: NoSuchUpload"};
             }
@@ -122,7 +121,8 @@ http::Task<Outcome> S3Multipart::complete(Condition condition, const std::string
         }
         if (!answer.good()) co_return co_await s3_write_outcome(endpoint_, key_, std::move(answer), condition, known);
         auto completed = parse_completed(answer.http.text);
-        if (!completed) co_return failed(completed.error().code, endpoint_.named(key_) + ": " + completed.error().message);
+        if (!completed)
+            co_return failed(completed.error().code, endpoint_.named(key_) + ": " + completed.error().message);
         if (completed->error.code.empty()) {
             auto outcome = co_await s3_write_outcome(endpoint_, key_, std::move(answer), condition, known);
             outcome.stat.etag = std::move(completed->etag);

@@ -17,8 +17,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::array<std::string_view, 14> known{
-    "endpoint",  "region",          "connections",   "addressing", "ca",      "profile",   "credentials", "checksum",
-    "multipart", "connect_timeout", "stall_timeout", "timeout",    "threads", "anonymous"};
+    "endpoint", "region",    "connections",     "addressing",    "ca",      "profile", "credentials",
+    "checksum", "multipart", "connect_timeout", "stall_timeout", "timeout", "threads", "anonymous"};
 constexpr std::array<std::string_view, 3> checksums{"crc64nvme", "crc32c", "none"};
 constexpr std::array<std::string_view, 3> addressings{"auto", "path", "virtual"};
 constexpr std::array<std::string_view, 2> flags{"0", "1"};
@@ -139,8 +139,7 @@ Result<void> read_endpoints(const Uri& uri, const Environment& environment, cons
 }
 
 Result<void> read_limits(const Uri& uri, S3Options& options) {
-    const auto connections =
-        uri.number("connections", limits::s3_connections_default, 1, limits::s3_connections_max);
+    const auto connections = uri.number("connections", limits::s3_connections_default, 1, limits::s3_connections_max);
     if (!connections) return tl::unexpected(connections.error());
     const auto cores = std::max(1U, std::thread::hardware_concurrency());
     const auto threads = uri.number("threads", 1, 1, cores);
@@ -200,8 +199,9 @@ Result<S3Place> s3_place(const std::string& url, const S3Options& options, const
     auto authority = std::string_view(url).substr(place.tls ? 8 : 7);
     if (authority.ends_with('/')) authority.remove_suffix(1);
     if (authority.find_first_of("/?#") != std::string_view::npos) {
-        return fail(ErrorCode::invalid_argument, "endpoint '" + url + "': a path is not possible: the bucket stands in "
-                                                                      "the store's own URI");
+        return fail(ErrorCode::invalid_argument, "endpoint '" + url +
+                                                     "': a path is not possible: the bucket stands in "
+                                                     "the store's own URI");
     }
     auto parsed = http::parse_host_port(authority);
     if (!parsed) return fail(ErrorCode::invalid_argument, "endpoint '" + url + "': " + parsed.error().message);
@@ -227,9 +227,10 @@ Result<S3Place> s3_place(const std::string& url, const S3Options& options, const
 
 Result<S3Options> s3_options(const Uri& uri, const Environment& environment) {
     if (holds_secret(uri)) {
-        return fail(ErrorCode::invalid_argument,
-                    "an s3: URI must not hold credentials, since URIs are logged: give them as credentials=FILE, in the "
-                    "environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) or in ~/.aws/credentials");
+        return fail(
+            ErrorCode::invalid_argument,
+            "an s3: URI must not hold credentials, since URIs are logged: give them as credentials=FILE, in the "
+            "environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) or in ~/.aws/credentials");
     }
     if (auto checked = uri.only(known); !checked) return tl::unexpected(checked.error());
     S3Options options;

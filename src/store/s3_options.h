@@ -24,12 +24,12 @@ Environment process_environment();
 
 // One server that keeps a part of the keys, or all.
 struct S3Place {
-    std::string url;   // "http://127.0.0.1:9000", for messages
+    std::string url;  // "http://127.0.0.1:9000", for messages
     bool tls = false;
-    bool aws = false;  // AWS's own, whose host follows from the region
+    bool aws = false;        // AWS's own, whose host follows from the region
     http::HostPort address;  // where to connect: in virtual form the bucket's own host
-    std::string host;  // of the header Host: without the scheme's own port
-    std::string base;  // before the key in the path: "/bucket", or empty in virtual form
+    std::string host;        // of the header Host: without the scheme's own port
+    std::string base;        // before the key in the path: "/bucket", or empty in virtual form
 };
 
 struct S3Options {

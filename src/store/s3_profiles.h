@@ -13,8 +13,8 @@
 
 namespace kvern {
 
-using Profile = std::map<std::string, std::string, std::less<>>;     // names in lower case
-using Profiles = std::map<std::string, Profile, std::less<>>;  // "[profile x]" is x
+using Profile = std::map<std::string, std::string, std::less<>>;  // names in lower case
+using Profiles = std::map<std::string, Profile, std::less<>>;     // "[profile x]" is x
 
 // Comments start with '#' or ';' (behind a value: after a space); indented lines below a pair are its sub-settings,
 // which are skipped. invalid_argument names the line that is neither a section nor a pair, by its number alone.

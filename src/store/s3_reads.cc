@@ -17,9 +17,9 @@ Outcome odd_answer(const S3Endpoint& endpoint, std::string_view s3_key, const st
 
 // An answer that is neither good nor what was expected of this request.
 Outcome unexpected(const S3Endpoint& endpoint, std::string_view s3_key, const S3Answer& answer) {
-    return odd_answer(endpoint, s3_key,
-                      "answered " + std::to_string(answer.status()) + " " + answer.error.code + " " +
-                          answer.error.message);
+    return odd_answer(
+        endpoint, s3_key,
+        "answered " + std::to_string(answer.status()) + " " + answer.error.code + " " + answer.error.message);
 }
 
 // How a get that moves nothing ends: by a look, which tells the size.
@@ -29,8 +29,9 @@ http::Task<Outcome> get_nothing(S3Endpoint& endpoint, const Op& op) {
     const auto range = check_range(op, outcome.stat.size_bytes);
     if (!range || *range > 0) {
         outcome.status = Status::failed;
-        outcome.error = range ? Error{ErrorCode::io, endpoint.named(endpoint.s3_key(op.key)) + ": the range was refused"}
-                              : range.error();
+        outcome.error = range
+                            ? Error{ErrorCode::io, endpoint.named(endpoint.s3_key(op.key)) + ": the range was refused"}
+                            : range.error();
     }
     co_return outcome;
 }
@@ -42,8 +43,8 @@ S3Request get_request(const S3Endpoint& endpoint, const Op& op) {
     request.into = op.buffers;
     if (op.length != whole_value) {
         request.into = part_of(op.buffers, 0, op.length);
-        request.headers.emplace_back("range", "bytes=" + std::to_string(op.offset) + "-" +
-                                                  std::to_string(op.offset + op.length - 1));
+        request.headers.emplace_back(
+            "range", "bytes=" + std::to_string(op.offset) + "-" + std::to_string(op.offset + op.length - 1));
     } else if (op.offset > 0) {
         request.headers.emplace_back("range", "bytes=" + std::to_string(op.offset) + "-");
     }
@@ -127,14 +128,14 @@ http::Task<Outcome> s3_get(S3Endpoint& endpoint, const Op& op) {
     const auto wanted = check_range(op, size);
     if (!wanted || *wanted != answer.http.body_bytes) {
         outcome.error = wanted ? Error{ErrorCode::io, endpoint.named(request.key) + ": answered with " +
-                                                          std::to_string(answer.http.body_bytes) + " bytes instead of " +
-                                                          std::to_string(*wanted)}
+                                                          std::to_string(answer.http.body_bytes) +
+                                                          " bytes instead of " + std::to_string(*wanted)}
                                : wanted.error();
         co_return outcome;
     }
     if (endpoint.options().checksum && *wanted == size && !is_intact(answer, op.buffers, size)) {
-        outcome.error = {ErrorCode::corrupt,
-                         endpoint.named(request.key) + ": the bytes do not have the checksum that they were stored with"};
+        outcome.error = {ErrorCode::corrupt, endpoint.named(request.key) +
+                                                 ": the bytes do not have the checksum that they were stored with"};
         co_return outcome;
     }
     outcome.status = Status::ok;
@@ -342,10 +343,10 @@ http::Task<Outcome> space_of(S3Endpoint& endpoint) {
     request.query.push_back({"kvern-space", ""});
     auto answer = co_await endpoint.call(request, endpoint.deadline());
     // Any server may refuse, or answer with a list, what it has never heard of.
-    const bool trouble = answer.ended && (answer.ended->status == Status::busy ||
-                                          answer.ended->error.code == ErrorCode::unavailable ||
-                                          answer.ended->error.code == ErrorCode::cancelled ||
-                                          answer.ended->error.code == ErrorCode::permission);
+    const bool trouble =
+        answer.ended &&
+        (answer.ended->status == Status::busy || answer.ended->error.code == ErrorCode::unavailable ||
+         answer.ended->error.code == ErrorCode::cancelled || answer.ended->error.code == ErrorCode::permission);
     if (trouble) co_return std::move(*answer.ended);
     auto space = answer.good() ? parse_space(answer.http.text) : fail(ErrorCode::io, "");
     if (!space) co_return failed(ErrorCode::not_supported, nobody_knows);

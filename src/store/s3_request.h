@@ -42,7 +42,6 @@ std::string checksum_text(http::ChecksumAlgorithm algorithm, const std::vector<B
 std::vector<Buffer> part_of(const std::vector<Buffer>& buffers, std::uint64_t offset, std::uint64_t length);
 
 // Request line and headers, to the empty line. `signer` null: not signed.
-std::string request_head(const S3Request& request, const S3Place& place, http::Signer* signer,
-                         http::sys_seconds now);
+std::string request_head(const S3Request& request, const S3Place& place, http::Signer* signer, http::sys_seconds now);
 
 }  // namespace kvern

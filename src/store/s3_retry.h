@@ -32,8 +32,8 @@ class Backoff {
   public:
     explicit Backoff(std::uint64_t seed) : random_(seed) {}
     Duration after(unsigned attempt) {
-        const auto most = std::min<Duration>(limits::s3_backoff * (1LL << std::min(attempt - 1, 20U)),
-                                             limits::s3_backoff_max);
+        const auto most =
+            std::min<Duration>(limits::s3_backoff * (1LL << std::min(attempt - 1, 20U)), limits::s3_backoff_max);
         return Duration(std::uniform_int_distribution<Duration::rep>(0, most.count())(random_));
     }
     std::uint64_t number() { return random_(); }

@@ -55,7 +55,8 @@ Result<void> S3Store::check(const Op& op) const {
                          op.kind == OpKind::remove || op.kind == OpKind::begin;
     if (!has_key || op.key.size() <= key_bytes_max()) return {};
     return fail(ErrorCode::not_supported, "a key of " + std::to_string(op.key.size()) + " bytes: S3 allows " +
-                                              std::to_string(limits::s3_key_bytes_max) + ", of which the prefix takes " +
+                                              std::to_string(limits::s3_key_bytes_max) +
+                                              ", of which the prefix takes " +
                                               std::to_string(shared_->options.prefix.size()));
 }
 
@@ -128,11 +129,9 @@ std::string S3Store::describe() const {
                              [known](const auto& one) { return one->conditions.load() == known; });
     };
     text += "; conditional put: ";
-    text += count(Known::no) > 0        ? "no, looked up before"
-            : count(Known::unknown) > 0 ? "not known yet"
-                                        : "yes";
-    const bool kvern = std::any_of(facts.begin(), facts.end(),
-                                   [](const auto& one) { return one->exists.load() == Known::yes; });
+    text += count(Known::no) > 0 ? "no, looked up before" : count(Known::unknown) > 0 ? "not known yet" : "yes";
+    const bool kvern =
+        std::any_of(facts.begin(), facts.end(), [](const auto& one) { return one->exists.load() == Known::yes; });
     if (kvern) text += "; many stats in one request";
     text += "; " + std::to_string(options.connections) + " connections" +
             (options.places.size() > 1 ? " to each" : "") + " of " + std::to_string(options.threads) +
@@ -180,8 +179,8 @@ bool S3Store::close(std::chrono::milliseconds wait) {
         return true;
     }
     // Something that can't be broken off, such as the resolver of names: it ends when it ends.
-    start_thread("kvern-s3-end", [workers = std::make_shared<std::vector<std::unique_ptr<S3Worker>>>(
-                                      std::move(workers_))] {
+    start_thread("kvern-s3-end", [workers =
+                                      std::make_shared<std::vector<std::unique_ptr<S3Worker>>>(std::move(workers_))] {
         for (auto& worker : *workers) {
             while (!worker->wait_idle(std::chrono::steady_clock::now() + std::chrono::seconds(1))) worker->abort();
         }

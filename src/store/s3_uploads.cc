@@ -163,14 +163,20 @@ http::Task<Outcome> S3Uploads::commit(Upload& upload, const Op& op) {
         co_return failed(upload.error->code, "a part failed before: " + upload.error->message);
     }
     if (upload.multipart.created()) {
-        auto outcome = co_await commit_parts(upload, op);
+        Outcome outcome;
+        if (op.metadata.empty() || op.metadata == upload.metadata) {
+            outcome = co_await commit_parts(upload, op);
+        } else {
+            outcome = failed(ErrorCode::not_supported,
+                             "commit with other metadata than begin's: S3 takes it before the first part");
+        }
         if (outcome.status != Status::ok) co_await upload.multipart.abort();
         co_return outcome;
     }
     Op put;
     put.kind = OpKind::put;
     put.key = upload.key;
-    put.metadata = upload.metadata;
+    put.metadata = op.metadata.empty() ? upload.metadata : op.metadata;
     put.condition = op.condition;
     put.etag = op.etag;
     put.buffers = {{upload.gathered.data(), upload.gathered.size()}};

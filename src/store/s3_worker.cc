@@ -28,15 +28,13 @@ S3Worker::S3Worker(std::shared_ptr<S3Shared> shared, unsigned index)
         keys_ = std::make_unique<S3KeyRing>(loop_, common.keys, *common.seams.wall);
         for (std::size_t i = 0; i < common.options.places.size(); ++i) {
             Place place;
-            place.endpoint =
-                std::make_unique<S3Endpoint>(loop_, common.options, common.options.places[i], common.tls, *keys_,
-                                             *common.facts[i], common.seams);
+            place.endpoint = std::make_unique<S3Endpoint>(loop_, common.options, common.options.places[i], common.tls,
+                                                          *keys_, *common.facts[i], common.seams);
             endpoints_.push_back(place.endpoint.get());
             places_.push_back(std::move(place));
         }
-        uploads_ = std::make_unique<S3Uploads>(common.open_uploads, [this](Job& job, Outcome&& outcome) {
-            finish(job, std::move(outcome));
-        });
+        uploads_ = std::make_unique<S3Uploads>(
+            common.open_uploads, [this](Job& job, Outcome&& outcome) { finish(job, std::move(outcome)); });
         made->set_value();
     });
     made->get_future().wait();
@@ -82,7 +80,8 @@ void S3Worker::take_inbox() {
 void S3Worker::sort(Job&& job, TimePoint now, std::vector<std::vector<Job>>& stats,
                     std::vector<std::vector<Job>>& removes) {
     const auto kind = job.op.kind;
-    if (kind == OpKind::append || kind == OpKind::commit || kind == OpKind::abort) return uploads_->take(std::move(job));
+    if (kind == OpKind::append || kind == OpKind::commit || kind == OpKind::abort)
+        return uploads_->take(std::move(job));
     const bool of_all = kind == OpKind::list || kind == OpKind::space;
     const auto index = of_all ? 0 : shared_->owner(job.op.key);
     auto& place = places_[index];

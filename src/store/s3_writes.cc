@@ -81,8 +81,8 @@ http::Task<Outcome> s3_write_outcome(S3Endpoint& endpoint, const std::string& s3
                                      Condition condition, const S3Written& known) {
     if (answer.ended) co_return std::move(*answer.ended);
     if (answer.good()) co_return put_ok(known.size_bytes, stat_of(answer.http.head, false));
-    if (answer.status() == 409) co_return busy(endpoint.named(s3_key) + ": somebody else is writing it: " +
-                                               answer.error.code);
+    if (answer.status() == 409)
+        co_return busy(endpoint.named(s3_key) + ": somebody else is writing it: " + answer.error.code);
     const bool refused = answer.status() == 412 || (answer.status() == 404 && condition == Condition::etag);
     if (!refused || condition == Condition::any) co_return unexpected(endpoint, s3_key, answer);
     auto look = co_await s3_look(endpoint, s3_key, false);
@@ -180,8 +180,7 @@ http::Task<void> delete_into(S3Endpoint& endpoint, const Op& op, Outcome& outcom
     outcome = co_await delete_one(endpoint, op);
 }
 
-http::Task<void> delete_each(S3Endpoint& endpoint, std::span<const Op* const> ops,
-                             std::span<Outcome* const> outcomes) {
+http::Task<void> delete_each(S3Endpoint& endpoint, std::span<const Op* const> ops, std::span<Outcome* const> outcomes) {
     Together all;
     for (std::size_t i = 0; i < ops.size(); ++i) {
         all.start(delete_into(endpoint, *ops[i], *outcomes[i]));
@@ -208,10 +207,10 @@ http::Task<void> delete_together(S3Endpoint& endpoint, std::span<const Op* const
     const bool unknown = (answer.ended && answer.ended->error.code == ErrorCode::not_supported) ||
                          answer.status() == 404 || answer.status() == 405;
     if (unknown) co_return co_await delete_each(endpoint, ops, outcomes);
-    auto errors = answer.good() ? parse_deleted(answer.http.text)
-                                : Result<std::vector<S3NotDeleted>>(fail(ErrorCode::io, ""));
+    auto errors =
+        answer.good() ? parse_deleted(answer.http.text) : Result<std::vector<S3NotDeleted>>(fail(ErrorCode::io, ""));
     if (!errors) {
-        auto ended = answer.ended ? std::move(*answer.ended)
+        auto ended = answer.ended    ? std::move(*answer.ended)
                      : answer.good() ? failed(ErrorCode::io, endpoint.named("") + ": " + errors.error().message)
                                      : unexpected(endpoint, "", answer);
         for (auto* const outcome : outcomes) *outcome = ended;

@@ -32,7 +32,7 @@ void add_condition(S3Request& request, Condition condition, const std::string& e
 // What the server said to a write. `known`: how to know again what was written, if an earlier attempt was not answered.
 struct S3Written {
     std::uint64_t size_bytes = 0;
-    std::string checksum;                // of the endpoint's algorithm, base64; empty: none was sent
+    std::string checksum;                        // of the endpoint's algorithm, base64; empty: none was sent
     const std::vector<Buffer>* bytes = nullptr;  // null: not at hand any more
 };
 http::Task<Outcome> s3_write_outcome(S3Endpoint& endpoint, const std::string& s3_key, S3Answer answer,
