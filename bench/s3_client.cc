@@ -29,7 +29,9 @@ using Clock = std::chrono::steady_clock;
 double cpu_seconds() {
     rusage used{};
     getrusage(RUSAGE_SELF, &used);
-    const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6; };
+    const auto seconds = [](const timeval& t) {
+        return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+    };
     return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
@@ -128,11 +130,14 @@ int main(int argc, char** argv) {
     const auto seconds = std::chrono::duration<double>(Clock::now() - start).count();
     const auto used = cpu_seconds() - cpu;
     std::sort(latencies.begin(), latencies.end());
-    const auto at = [&](double part) { return latencies[static_cast<std::size_t>(static_cast<double>(latencies.size() - 1) * part)]; };
+    const auto at = [&](double part) {
+        return latencies[static_cast<std::size_t>(static_cast<double>(latencies.size() - 1) * part)];
+    };
     const auto gigabytes = static_cast<double>(bytes) * 1e-9;
-    fmt::print("{{\"gb_per_s\": {:.4f}, \"cpu_s_per_gb\": {:.4f}, \"requests_per_s\": {:.1f}, \"cpu_us_per_request\": {:.2f}, "
-               "\"p50_us\": {:.1f}, \"p99_us\": {:.1f}}}\n",
-               gigabytes / seconds, used / gigabytes, static_cast<double>(latencies.size()) / seconds,
-               used * 1e6 / static_cast<double>(latencies.size()), at(0.5) * 1e6, at(0.99) * 1e6);
+    fmt::print(
+        "{{\"gb_per_s\": {:.4f}, \"cpu_s_per_gb\": {:.4f}, \"requests_per_s\": {:.1f}, \"cpu_us_per_request\": {:.2f}, "
+        "\"p50_us\": {:.1f}, \"p99_us\": {:.1f}}}\n",
+        gigabytes / seconds, used / gigabytes, static_cast<double>(latencies.size()) / seconds,
+        used * 1e6 / static_cast<double>(latencies.size()), at(0.5) * 1e6, at(0.99) * 1e6);
     (*store)->close(std::chrono::seconds(5));
 }

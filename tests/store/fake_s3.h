@@ -132,10 +132,12 @@ class FakeS3 {
     };
 
     static Answer error(unsigned status, const std::string& code, const std::string& region = {}) {
-        Answer answer{status, "<?xml version=\"1.0\"?><Error><Code>" + code + "</Code><Message>" + code +
-                                  " says the fake</Message>" +
-                                  (region.empty() ? "" : "<Region>" + region + "</Region>") + "</Error>",
-                      {}, 0};
+        Answer answer{status,
+                      "<?xml version=\"1.0\"?><Error><Code>" + code + "</Code><Message>" + code +
+                          " says the fake</Message>" + (region.empty() ? "" : "<Region>" + region + "</Region>") +
+                          "</Error>",
+                      {},
+                      0};
         return answer;
     }
     std::optional<Fault> next_fault(const Request& request) {
@@ -342,10 +344,11 @@ class FakeS3 {
         uploads_.erase(upload);
         const auto etag = object.etag;
         objects_[request.key] = std::move(object);
-        return Answer{200,
-                      "<CompleteMultipartUploadResult><ETag>&quot;" + etag + "&quot;</ETag></CompleteMultipartUploadResult>",
-                      {},
-                      0};
+        return Answer{
+            200,
+            "<CompleteMultipartUploadResult><ETag>&quot;" + etag + "&quot;</ETag></CompleteMultipartUploadResult>",
+            {},
+            0};
     }
     Answer of_bucket(const Request& request) {
         if (request.method == "PUT") return Answer{};
@@ -361,7 +364,8 @@ class FakeS3 {
         Answer answer;
         for (std::size_t at = 0; at < request.body.size();) {
             const auto end = request.body.find('\n', at);
-            const auto found = objects_.find(*http::percent_decode(request.body.substr(at, end - at), http::Plus::literal));
+            const auto found =
+                objects_.find(*http::percent_decode(request.body.substr(at, end - at), http::Plus::literal));
             answer.body += found == objects_.end() ? "-\n"
                                                    : std::to_string(found->second.bytes.size()) +
                                                          " 1764547200123456789 \"" + found->second.etag + "\"\n";

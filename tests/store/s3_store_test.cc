@@ -24,9 +24,7 @@ class S3 : public ::testing::Test {
     Outcome put(const std::string& key, const Memory& memory, Condition condition = Condition::any) {
         return run(*store_, put_op(key, memory, condition));
     }
-    Outcome get(const std::string& key, const Memory& memory) {
-        return run(*store_, get_op(key, {memory.buffer()}));
-    }
+    Outcome get(const std::string& key, const Memory& memory) { return run(*store_, get_op(key, {memory.buffer()})); }
     Outcome stat(const std::string& key) { return run(*store_, plain_op(OpKind::stat, key)); }
 
     FakeClock clock_;
@@ -443,7 +441,8 @@ TEST_F(S3, OtherServersTellNoSpace) {
 
 TEST_F(S3, RemovesTellWhatWasThere) {
     const auto value = filled(10, 1);
-    for (const auto* const key : {"a", "b", "c/locked", "u\xc3\xa4", "x<&>y"}) ASSERT_EQ(put(key, value).status, Status::ok);
+    for (const auto* const key : {"a", "b", "c/locked", "u\xc3\xa4", "x<&>y"})
+        ASSERT_EQ(put(key, value).status, Status::ok);
     std::vector<Op> ops;
     for (const auto* const key : {"a", "b", "missing", "c/locked", "u\xc3\xa4", "x<&>y"}) {
         ops.push_back(plain_op(OpKind::remove, key));
