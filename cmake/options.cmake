@@ -14,6 +14,9 @@ if(KVERN_SANITIZE)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
     # Clang before 17 can't put the marks of this check before coroutines ("difference across sections").
     add_compile_options(-fno-sanitize=function)
+  else()
+    # Behind the checks of sanitizers GCC 12 sees empty optionals being read that are not (boost::optional in Beast).
+    add_compile_options(-Wno-maybe-uninitialized)
   endif()
 endif()
 
