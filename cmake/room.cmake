@@ -7,20 +7,23 @@ function(kvern_room name)
   target_link_libraries(kvern_${name} PUBLIC ${ROOM_PUBLIC} PRIVATE ${ROOM_PRIVATE})
 endfunction()
 
-# kvern_embed(ROOM FILE FUNCTION): std::string_view kvern::ROOM::FUNCTION() gives the text of src/ROOM/FILE.
+# kvern_embed(ROOM FILE FUNCTION): std::string_view kvern::ROOM::FUNCTION() gives the bytes of src/ROOM/FILE.
 function(kvern_embed room file function)
   set(from ${PROJECT_SOURCE_DIR}/src/${room}/${file})
   set(to ${CMAKE_BINARY_DIR}/embedded/${function}.cc)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${from})
-  file(READ ${from} text)
-  # A literal may have 64 KiB in some compilers; pieces are joined again.
-  string(REGEX REPLACE "(.............................................................................................)" "\\1)kv\" R\"kv(" text "${text}")
+  # Numbers, not text: no byte of a file means anything to CMake or in C++ then, and no literal grows too long.
+  file(READ ${from} bytes HEX)
+  string(REGEX REPLACE "(..)" "0x\\1," bytes "${bytes}")
   file(CONFIGURE OUTPUT ${to} @ONLY CONTENT
 "// Made by the build from src/${room}/${file}.
 #include <string_view>
 namespace kvern::${room} {
+namespace {
+constexpr unsigned char bytes[] = {${bytes}};
+}
 std::string_view ${function}();
-std::string_view ${function}() { return R\"kv(${text})kv\"; }
+std::string_view ${function}() { return {reinterpret_cast<const char*>(bytes), sizeof(bytes)}; }
 }
 ")
   target_sources(kvern_${room} PRIVATE ${to})

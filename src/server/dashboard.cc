@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include "base/sha256.h"
+#include "base/text.h"
+
 namespace kvern::server {
 namespace {
 
@@ -16,7 +19,22 @@ std::string label_text(std::string_view text) {
     return escaped;
 }
 
+// 'sha256-…' of what stands between <tag> and </tag>, as a browser sums it.
+std::string hash_source(std::string_view page, const std::string& tag) {
+    const auto begin = page.find("<" + tag + ">") + tag.size() + 2;
+    const auto digest = sha256(page.substr(begin, page.find("</" + tag + ">") - begin));
+    return "'sha256-" + to_base64({reinterpret_cast<const char*>(digest.data()), digest.size()}) + "'";
+}
+
 }  // namespace
+
+const std::string& dashboard_policy() {
+    static const std::string policy = "default-src 'none'; script-src " + hash_source(dashboard_html(), "script") +
+                                      "; style-src " + hash_source(dashboard_html(), "style") +
+                                      "; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+                                      "frame-ancestors 'none'";
+    return policy;
+}
 
 std::string usage_metrics(const Usage& usage) {
     std::string text =

@@ -135,30 +135,45 @@ std::string Metrics::prometheus(const Gauges& gauges) const {
 }
 
 std::string Metrics::json(const Gauges& gauges) const {
-    std::string by_operation;
+    std::string counts, by_operation;
     std::array<std::uint64_t, latency_bounds.size() + 1> latency{};
     std::array<std::uint64_t, classes> by_class{};
+    std::uint64_t total_ns = 0, wire_ns = 0;
     for (std::size_t i = 0; i < operations; ++i) {
         std::uint64_t count = 0;
+        std::array<std::uint64_t, classes> own_classes{};
+        std::array<std::uint64_t, latency_bounds.size() + 1> own_latency{};
         for (std::size_t c = 0; c < classes; ++c) {
-            count += each_[i].by_class[c].load();
-            by_class[c] += each_[i].by_class[c].load();
+            own_classes[c] = each_[i].by_class[c].load();
+            by_class[c] += own_classes[c];
+            count += own_classes[c];
         }
-        for (std::size_t b = 0; b < latency.size(); ++b) latency[b] += each_[i].latency[b].load();
+        for (std::size_t b = 0; b < latency.size(); ++b) {
+            own_latency[b] = each_[i].latency[b].load();
+            latency[b] += own_latency[b];
+        }
+        total_ns += each_[i].latency_ns.load();
+        wire_ns += each_[i].wire_ns.load();
         if (count == 0) continue;
-        by_operation += fmt::format("{}\"{}\":{}", by_operation.empty() ? "" : ",", names[i], count);
+        const auto* const comma = counts.empty() ? "" : ",";
+        counts += fmt::format("{}\"{}\":{}", comma, names[i], count);
+        by_operation += fmt::format("{}\"{}\":{{\"4xx\":{},\"5xx\":{},\"latency_counts\":[{}]}}", comma, names[i],
+                                    own_classes[4], own_classes[5], fmt::join(own_latency, ","));
     }
     return fmt::format(
-        "{{\"operations\":{{{}}},\"statuses\":{{\"2xx\":{},\"3xx\":{},\"4xx\":{},\"5xx\":{}}},"
-        "\"latency_bounds_seconds\":[{}],\"latency_counts\":[{}],\"received_bytes\":{},\"sent_bytes\":{},\"hits\":{},"
+        "{{\"operations\":{{{}}},\"by_operation\":{{{}}},"
+        "\"statuses\":{{\"2xx\":{},\"3xx\":{},\"4xx\":{},\"5xx\":{}}},"
+        "\"latency_bounds_seconds\":[{}],\"latency_counts\":[{}],\"seconds\":{},\"wire_seconds\":{},"
+        "\"received_bytes\":{},\"sent_bytes\":{},\"hits\":{},"
         "\"misses\":{},\"in_flight\":{},\"connections\":{},\"connections_max\":{},\"connections_refused\":{},"
         "\"memory_bytes\":{},\"memory_leased_bytes\":{},\"memory_waiting\":{},"
         "\"store\":{{\"ok\":{},\"miss\":{},\"busy\":{},\"failed\":{}}}}}",
-        by_operation, by_class[2], by_class[3], by_class[4], by_class[5], fmt::join(latency_bounds, ","),
-        fmt::join(latency, ","), bytes_in_.load(), bytes_out_.load(), hits_.load(), misses_.load(), in_flight_.load(),
-        gauges.connections, gauges.connections_max, gauges.connections_refused, gauges.memory_bytes,
-        gauges.memory_leased_bytes, gauges.memory_waiting, store_outcomes_[0].load(), store_outcomes_[1].load(),
-        store_outcomes_[2].load(), store_outcomes_[3].load());
+        counts, by_operation, by_class[2], by_class[3], by_class[4], by_class[5], fmt::join(latency_bounds, ","),
+        fmt::join(latency, ","), static_cast<double>(total_ns) * 1e-9, static_cast<double>(wire_ns) * 1e-9,
+        bytes_in_.load(), bytes_out_.load(), hits_.load(), misses_.load(), in_flight_.load(), gauges.connections,
+        gauges.connections_max, gauges.connections_refused, gauges.memory_bytes, gauges.memory_leased_bytes,
+        gauges.memory_waiting, store_outcomes_[0].load(), store_outcomes_[1].load(), store_outcomes_[2].load(),
+        store_outcomes_[3].load());
 }
 
 }  // namespace kvern::server

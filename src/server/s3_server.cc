@@ -95,6 +95,7 @@ struct S3Server::Impl {
     std::vector<std::unique_ptr<http::Loop>> loops;
     std::vector<std::unique_ptr<Worker>> workers;
     std::unique_ptr<http::Server> server;
+    const std::int64_t started_ns = WallClock::system().now_ns();
     const std::string id_prefix;
     std::atomic<std::uint64_t> next_id{1};
     std::atomic<bool> stopping{false};
@@ -205,7 +206,8 @@ std::string S3Server::Impl::stats() const {
                    ",\"quota_bytes\":" + std::to_string(site.usage.quota(name)) + ",\"bytes_by_label\":{" + labels +
                    "}}";
     }
-    return "{\"time_ns\":" + std::to_string(site.clock.now_ns()) + ",\"version\":" + json_text(version()) +
+    return "{\"time_ns\":" + std::to_string(site.clock.now_ns()) + ",\"started_ns\":" + std::to_string(started_ns) +
+           ",\"version\":" + json_text(version()) + ",\"store\":" + json_text(store.describe()) +
            ",\"scanned_ns\":" + std::to_string(site.usage.scanned_ns()) +
            ",\"requests\":" + site.metrics.json(gauges()) + ",\"buckets\":{" + buckets + "}}\n";
 }
@@ -213,7 +215,8 @@ std::string S3Server::Impl::stats() const {
 Task<void> S3Server::Impl::operations_page(Worker& worker, Exchange& exchange, std::string_view path) {
     const auto answer = [&exchange](unsigned status, std::string_view type, std::string body) -> Task<void> {
         AnswerHead head(status);
-        head.add("Content-Type", type).add("Cache-Control", "no-store");
+        head.add("Content-Type", type).add("Cache-Control", "no-store").add("X-Content-Type-Options", "nosniff");
+        if (type.starts_with("text/html")) head.add("Content-Security-Policy", dashboard_policy());
         (void)co_await exchange.answer(std::move(head), body);
     };
     if (exchange.request().method != "GET" && exchange.request().method != "HEAD") {
