@@ -1,14 +1,18 @@
-# The Debian package (./run deb): the kvern command, its man page, and the units of `kvern gc`. The connector is not in
+# The Debian package (./run deb): the kvern command, its man page, and the units of `kvern gc` and `kvern serve`. The connector is not in
 # it: that is a Python wheel, because it must be built for the engine's own Python.
 include(GNUInstallDirs)
 find_package(Python3 COMPONENTS Interpreter REQUIRED)
 set(debian ${PROJECT_SOURCE_DIR}/deploy/debian)
+set(systemd ${PROJECT_SOURCE_DIR}/deploy/systemd)
 set(documents ${CMAKE_INSTALL_DATADIR}/doc/kvern)
 
 install(TARGETS kvern_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(FILES ${debian}/kvern-gc.service ${debian}/kvern-gc.timer DESTINATION /lib/systemd/system)
+install(FILES ${debian}/kvern-gc.service ${debian}/kvern-gc.timer ${systemd}/kvern-serve.service
+        DESTINATION /lib/systemd/system)
 install(FILES ${debian}/kvern.default DESTINATION /etc/default RENAME kvern)
-install(FILES README.md CHANGELOG.md docs/operations.md docs/format.md ${debian}/copyright DESTINATION ${documents})
+install(FILES ${systemd}/kvern-serve.default DESTINATION /etc/default RENAME kvern-serve)
+install(FILES README.md CHANGELOG.md docs/operations.md docs/format.md docs/protocol.md ${debian}/copyright
+        DESTINATION ${documents})
 
 # Debian wants a changelog of its own form; ours is CHANGELOG.md.
 set(authors "The authors of Kvern <kvern@invalid.invalid>")
@@ -33,8 +37,8 @@ set(CPACK_PACKAGE_CONTACT "${authors}")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "command for KV caches of LLM inference on shared storage")
 set(CPACK_DEBIAN_PACKAGE_DESCRIPTION
     "Looks into the stores in which inference engines keep the KV cache of prompts,
-checks every byte of them, measures what a directory can do, and keeps a store
-within its size by a systemd timer.")
+checks every byte of them, measures what a directory can do, keeps a store
+within its size by a systemd timer, and serves it to S3 clients.")
 set(CPACK_STRIP_FILES ON)
 set(CPACK_PACKAGE_DIRECTORY ${PROJECT_SOURCE_DIR}/build)
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)

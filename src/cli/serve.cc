@@ -14,6 +14,7 @@
 #include "cli/exit_code.h"
 #include "cli/interrupt.h"
 #include "cli/target.h"
+#include "server/request.h"
 #include "server/s3_server.h"
 
 namespace kvern::cli {
@@ -40,7 +41,7 @@ std::vector<std::string> split(const std::string& list) {
     return parts;
 }
 
-// "kv=500GiB,bench=10GiB,*=1TiB"
+// "cache=500GiB,bench=10GiB,*=1TiB"
 Result<void> read_quotas(const std::string& text, server::ServeOptions& options) {
     for (const auto& part : split(text)) {
         const auto equal = part.find('=');
@@ -48,12 +49,16 @@ Result<void> read_quotas(const std::string& text, server::ServeOptions& options)
                                                      : parse_size(part.substr(equal + 1));
         if (!size) {
             return fail(ErrorCode::invalid_argument,
-                        "--quota '" + part + "': expected BUCKET=SIZE, such as kv=500GiB, or *=1TiB for all others");
+                        "--quota '" + part + "': expected BUCKET=SIZE, such as cache=500GiB, or *=1TiB for all others");
         }
-        if (part.substr(0, equal) == "*") {
+        const auto bucket = part.substr(0, equal);
+        if (bucket == "*") {
             options.default_quota = *size;
+        } else if (server::valid_bucket_name(bucket)) {
+            options.quotas[bucket] = *size;
         } else {
-            options.quotas[part.substr(0, equal)] = *size;
+            return fail(ErrorCode::invalid_argument, "--quota '" + part + "': no bucket can have the name '" + bucket +
+                                                         "' (3 to 63 of a-z, 0-9, '-' and '.')");
         }
     }
     return {};
@@ -176,7 +181,7 @@ Command serve_command() {
             arguments.size("--memory", options->memory_bytes, "Memory of the server, the store mem: aside");
             arguments.number("--threads", options->threads, "Event loops, at most one a core; 0: one a core");
             arguments.number("--connections", options->connections, "Open connections at most");
-            arguments.text("--quota", options->quotas, "Most that buckets may hold: kv=500GiB,*=1TiB");
+            arguments.text("--quota", options->quotas, "Most that buckets may hold: cache=500GiB,*=1TiB");
             arguments.text("--access-log", options->access_log,
                            "File for a JSON line a request; '-' is standard output");
             arguments.duration("--drain", options->drain, "How long requests may finish at a stop (30s)");

@@ -10,7 +10,7 @@
 namespace kvern::server {
 
 std::string_view dashboard_html();
-const std::string& dashboard_policy();    // Content-Security-Policy: its own script and style, its own server, no more
+const std::string& dashboard_policy();  // Content-Security-Policy: its own script and style, its own server, no more
 std::string usage_metrics(const Usage& usage);  // Prometheus text
 
 }  // namespace kvern::server

@@ -28,12 +28,12 @@ struct AccessKey {
 class AccessKeys {
   public:
     static AccessKeys single(http::Credentials credentials);  // all rights
-    // TOML, readable by its owner alone:
+    // TOML, readable by its owner alone (one of root's, by our group too):
     //   [[key]]
     //   access = "…"
     //   secret = "…"
     //   rights = "write"            # or "read"
-    //   buckets = ["kv", "bench-*"] # all, if not given
+    //   buckets = ["cache", "bench-*"]  # all, if not given
     //   prefix = "team-a/"
     static Result<AccessKeys> load(const std::string& path);
     const AccessKey* find(std::string_view access_key) const;

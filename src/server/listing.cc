@@ -225,6 +225,7 @@ Done objects_exist(Context& context, Request& request) {
     }
     const auto outcomes = co_await context.worker.port.ask_all(std::move(ops));
     std::string answer;
+    std::uint64_t hits = 0;
     for (const auto& outcome : outcomes) {
         if (outcome.status == Status::miss) {
             answer += "-\n";
@@ -236,9 +237,11 @@ Done objects_exist(Context& context, Request& request) {
             answer += "-\n";
             continue;
         }
+        ++hits;
         answer += std::to_string(record->size_bytes) + " " + std::to_string(outcome.stat.mtime_ns) + " \"" +
                   record->etag + "\"\n";
     }
+    context.site.metrics.looked(hits, outcomes.size() - hits);
     http::AnswerHead head(200);
     head.add("Content-Type", "text/plain");
     (void)co_await request.exchange.answer(std::move(head), answer);

@@ -80,6 +80,11 @@ void Metrics::ended(const Request& request) {
     if (request.lookup && request.status == 404) misses_.fetch_add(1, std::memory_order_relaxed);
 }
 
+void Metrics::looked(std::uint64_t hits, std::uint64_t misses) {
+    hits_.fetch_add(hits, std::memory_order_relaxed);
+    misses_.fetch_add(misses, std::memory_order_relaxed);
+}
+
 std::string Metrics::prometheus(const Gauges& gauges) const {
     Text text;
     text.family("requests_total", "counter", "Requests that were answered, by operation and class of status.");

@@ -59,6 +59,7 @@ class Metrics {
     };
     void begun() { ++in_flight_; }
     void ended(const Request& request);
+    void looked(std::uint64_t hits, std::uint64_t misses);  // what one request asked about many objects found
     void store_answered(Status status) { ++store_outcomes_[static_cast<std::size_t>(status)]; }
 
     // What others know, at the moment of asking.

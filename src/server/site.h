@@ -33,7 +33,7 @@ struct Site {
 
 struct Worker {
     Worker(std::size_t place, http::Loop& own_loop, Site& site)
-        : index(place), loop(own_loop), port(own_loop, site.store), verifier(site.region) {}
+        : index(place), loop(own_loop), port(own_loop, site.store, site.metrics), verifier(site.region) {}
     std::size_t index;
     http::Loop& loop;
     StorePort port;

@@ -3,8 +3,8 @@
 
 namespace kvern::server {
 
-StorePort::StorePort(http::Loop& loop, Store& store)
-    : loop_(loop), store_(store), immediate_(store.capabilities().immediate) {
+StorePort::StorePort(http::Loop& loop, Store& store, Metrics& metrics)
+    : loop_(loop), store_(store), immediate_(store.capabilities().immediate), metrics_(metrics) {
     loop_.watch(queue_.event_fd(), [this] { collect(); });
 }
 
@@ -39,6 +39,7 @@ void StorePort::collect() {
     for (auto& completion : queue_.drain()) {
         const auto [waiting, index] = slots_[completion.tag];
         free_slots_.push_back(completion.tag);
+        metrics_.store_answered(completion.outcome.status);
         waiting->outcomes[index] = std::move(completion.outcome);
         if (--waiting->missing == 0 && waiting->waiter) woken.push_back(waiting->waiter);
     }

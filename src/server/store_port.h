@@ -11,6 +11,7 @@
 
 #include "http/loop.h"
 #include "kvern/store.h"
+#include "server/metrics.h"
 
 namespace kvern::server {
 
@@ -22,7 +23,7 @@ class StorePort {
     };
 
   public:
-    StorePort(http::Loop& loop, Store& store);
+    StorePort(http::Loop& loop, Store& store, Metrics& metrics);  // which count what is answered
     StorePort(const StorePort&) = delete;
     StorePort& operator=(const StorePort&) = delete;
 
@@ -70,6 +71,7 @@ class StorePort {
     http::Loop& loop_;
     Store& store_;
     const bool immediate_;
+    Metrics& metrics_;
     CompletionQueue queue_;
     // What an operation's tag names: whom it belongs to, and its place there.
     struct Slot {

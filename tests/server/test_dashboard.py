@@ -43,7 +43,7 @@ class Server:
         port_file = self.folder / "port"
         port_file.unlink(missing_ok=True)
         command = [KVERN, "serve", "--store", f"file://{self.folder}/store", "--anonymous", "--listen", f"127.0.0.1:{self.port}",
-                   "--port-file", port_file, "--quota", "kv=8MiB,scratch=1GiB", "--memory", "128MiB"]
+                   "--port-file", port_file, "--quota", "cache=8MiB,scratch=1GiB", "--memory", "128MiB"]
         self.process = subprocess.Popen([str(part) for part in command], stderr=(self.folder / "log").open("a"))
         await_that(lambda: port_file.exists() or self.process.poll() is not None, "kvern serve listens")
         assert self.process.poll() is None, (self.folder / "log").read_text()
@@ -78,13 +78,13 @@ def await_that(true: Callable[[], bool], what: str) -> None:
 
 def fill(server: Server) -> None:
     """Buckets with and without a quota, objects, and what the cache leaves beside them: the name of the model."""
-    for bucket in ("kv", "scratch", "a-bucket-with-a-rather-long-name.of-some-team"):
+    for bucket in ("cache", "scratch", "a-bucket-with-a-rather-long-name.of-some-team"):
         assert server.ask("PUT", f"/{bucket}")[0] == 200
     for namespace, label, objects in (("aa11", "meta-llama/Llama-3.1-70B-Instruct-and-a-long-tail-of-a-name", 12),
                                       ("bb22", MARKUP, 4)):
-        assert server.ask("PUT", f"/kv/{namespace}/label", label.encode())[0] == 200
+        assert server.ask("PUT", f"/cache/{namespace}/label", label.encode())[0] == 200
         for number in range(objects):
-            assert server.ask("PUT", f"/kv/{namespace}/{number:02}/object", os.urandom(480 << 10))[0] == 200
+            assert server.ask("PUT", f"/cache/{namespace}/{number:02}/object", os.urandom(480 << 10))[0] == 200
     assert server.ask("PUT", "/scratch/one", os.urandom(3 << 20))[0] == 200
 
 
@@ -92,8 +92,8 @@ def mixed_traffic(server: Server, over: threading.Event) -> None:
     """Reads that hit and miss, writes, looks, listings and refused requests, some 100 a second, until told."""
     round_number = 0
     while not over.wait(0.05):
-        server.ask("GET", f"/kv/aa11/{round_number % 12:02}/object")
-        server.ask("GET", "/kv/aa11/nothing")
+        server.ask("GET", f"/cache/aa11/{round_number % 12:02}/object")
+        server.ask("GET", "/cache/aa11/nothing")
         server.ask("HEAD", "/scratch/one")
         server.ask("PUT", f"/scratch/new{round_number % 7}", b"x" * 40000)
         if round_number % 4 == 0:
@@ -201,12 +201,13 @@ def test_numbers_equal_the_metrics(server: Server, browser: Browser):
         for status in ("2xx", "4xx"):
             expected[f"status_{status}"] = total("kvern_server_requests_total", f",{status}}}")
             assert expected[f"status_{status}"] > 0
+        assert true["kvern_server_store_outcomes_total{ok}"] > 0 and true["kvern_server_store_outcomes_total{miss}"] > 0
         for outcome in ("ok", "miss", "busy", "failed"):
             expected[f"store_{outcome}"] = true[f"kvern_server_store_outcomes_total{{{outcome}}}"]
         for operation in ("GetObject", "HeadObject", "PutObject", "ListObjectsV2"):
             expected[f"op_{operation}_total"] = total(f"kvern_server_requests_total{{{operation},")
             assert expected[f"op_{operation}_total"] > 0
-        for bucket in ("kv", "scratch"):
+        for bucket in ("cache", "scratch"):
             expected[f"bucket_{bucket}_bytes"] = true[f"kvern_server_bucket_bytes{{{bucket}}}"]
             expected[f"bucket_{bucket}_objects"] = true[f"kvern_server_bucket_objects{{{bucket}}}"]
         assert {name: value(page, name) for name in expected} == pytest.approx(expected)
@@ -214,12 +215,12 @@ def test_numbers_equal_the_metrics(server: Server, browser: Browser):
 
 def test_buckets_show_quota_and_models(server: Server, browser: Browser):
     with opened(browser, server) as page:
-        assert value(page, "bucket_kv_quota") == 8 << 20
-        assert "of 8.00 MiB" in page.locator("[data-n=bucket_kv_quota]").inner_text()
-        quota, models = page.locator("[role=meter][aria-label='Part of the quota of kv']"), page.locator(".model")
-        assert float(quota.get_attribute("aria-valuenow")) == pytest.approx(100 * value(page, "bucket_kv_bytes") / (8 << 20), abs=1)
+        assert value(page, "bucket_cache_quota") == 8 << 20
+        assert "of 8.00 MiB" in page.locator("[data-n=bucket_cache_quota]").inner_text()
+        quota, models = page.locator("[role=meter][aria-label='Part of the quota of cache']"), page.locator(".model")
+        assert float(quota.get_attribute("aria-valuenow")) == pytest.approx(100 * value(page, "bucket_cache_bytes") / (8 << 20), abs=1)
         assert quota.locator("i").evaluate("bar => bar.offsetWidth / bar.parentElement.offsetWidth") == pytest.approx(
-            value(page, "bucket_kv_bytes") / (8 << 20), abs=0.02)
+            value(page, "bucket_cache_bytes") / (8 << 20), abs=0.02)
         assert models.locator(".name > span:first-child").all_inner_texts()[1] == MARKUP  # as text, and the smaller one
         sums = [float(part) for part in models.locator(".name > span:last-child").evaluate_all("all => all.map(one => one.dataset.v)")]
         metrics = {name: number for name, number in server.metrics().items() if name.startswith("kvern_server_label_bytes")}
@@ -308,7 +309,7 @@ def test_nothing_jumps(server: Server, browser: Browser):
         before = page.evaluate(heights)
         polled(page, 5)
         assert page.evaluate(heights) == before
-        assert page.evaluate("window.shifts") == 0
+        assert page.evaluate("window.shifts") < 0.005  # a word behind a number of more digits
 
 
 def test_a_chart_tells_the_moment_under_the_pointer(server: Server, browser: Browser):
@@ -329,9 +330,12 @@ def test_a_chart_tells_the_moment_under_the_pointer(server: Server, browser: Bro
 def test_says_when_the_server_hangs_and_when_it_is_gone(server: Server, browser: Browser):
     with opened(browser, server) as page:
         assert not page.locator("#alarm").is_visible()
+        tops = "[...document.querySelectorAll('.card')].map(card => card.offsetTop)"
+        before = page.evaluate(tops)
         server.process.send_signal(signal.SIGSTOP)
         page.wait_for_selector("#state[data-state=silent]")
         assert "nothing within 4 s" in page.locator("#alarm").inner_text() and page.title().startswith("No answer")
+        assert page.evaluate(tops) == before
         server.process.send_signal(signal.SIGCONT)
         page.wait_for_selector("#state[data-state=live]")
         assert not page.locator("#alarm").is_visible() and page.title() == "kvern serve"
