@@ -9,10 +9,12 @@ from __future__ import annotations
 import configparser
 import fnmatch
 import json
+import os
 import re
 import shlex
 import shutil
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +23,7 @@ import kubernetes_validate
 import pytest
 import yaml
 from kvern import _core
+from kvern_server import served
 
 DEPLOY = code.ROOT / "deploy"
 MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
@@ -45,7 +48,7 @@ def manifests() -> Iterator[tuple[str, dict]]:
 def containers() -> Iterator[tuple[dict, dict]]:
     """(pod, container) of each container in the manifests."""
     for _, document in manifests():
-        spec = document["spec"]
+        spec = document.get("spec", {})
         spec = spec.get("jobTemplate", {}).get("spec", spec)
         if "template" in spec:
             pod = spec["template"]["spec"]
@@ -61,13 +64,15 @@ def kvern(*words: str) -> subprocess.CompletedProcess:
 
 
 def test_containerfile_has_known_instructions_and_an_ordinary_user():
-    known = {"FROM", "ARG", "SHELL", "RUN", "WORKDIR", "COPY", "ENV", "USER", "ENTRYPOINT", "CMD"}
+    known = {"FROM", "ARG", "SHELL", "RUN", "WORKDIR", "COPY", "ENV", "USER", "ENTRYPOINT", "CMD", "VOLUME", "EXPOSE",
+             "STOPSIGNAL"}
     assert {name for name, _ in instructions()} <= known
     stages: dict[str, str] = {}
     for name, arguments in instructions():
         if name == "FROM":
             image, _, stage = arguments.partition(" AS ")
-            assert stage and (":" in image or image == "${VLLM_IMAGE}"), f"FROM {arguments}: no tag or no name"
+            known_image = ":" in image or image == "${VLLM_IMAGE}" or image in stages
+            assert stage and known_image, f"FROM {arguments}: no tag or no name"
             stages[stage] = "root"
         if name == "USER":
             stages[list(stages)[-1]] = arguments
@@ -131,8 +136,8 @@ def test_containerfile_satisfies_the_linter():
 
 def test_shell_is_sound():
     scripts = [arguments for name, arguments in instructions() if name == "RUN"]
-    scripts += [f"sh -c {shlex.quote(command)}" for command in re.findall(r"/bin/sh -c '([^']+)'", UNIT)]
-    for script in [*scripts, (DEPLOY / "debian" / "kvern.default").read_text()]:
+    scripts += [f"sh -c {shlex.quote(command)}" for command in re.findall(r"/bin/sh -c '([^']+)'", UNIT + SERVE_UNIT)]
+    for script in [*scripts, *(path.read_text() for path in DEPLOY.glob("*/*.default"))]:
         assert subprocess.run(["bash", "-n"], input=script, text=True).returncode == 0, script
         # Variables of settings are used elsewhere.
         done = subprocess.run(["shellcheck", "-s", "bash", "-e", "SC2034", "-"], input=script, capture_output=True, text=True)
@@ -142,6 +147,8 @@ def test_shell_is_sound():
 # ------------------------------------------------------------------------------------------------------------ systemd
 
 UNIT = (DEPLOY / "debian" / "kvern-gc.service").read_text()
+SERVE_UNIT = (DEPLOY / "systemd" / "kvern-serve.service").read_text()
+SERVE_SETTINGS = dict(re.findall(r'^(\w+)="(.*)"$', (DEPLOY / "systemd" / "kvern-serve.default").read_text(), re.MULTILINE))
 
 
 def test_units_name_what_the_package_installs():
@@ -156,6 +163,30 @@ def test_units_name_what_the_package_installs():
         assert re.search(rf"^{variable}=", settings, re.MULTILINE), f"kvern.default does not set {variable}"
 
 
+def test_the_server_s_unit_is_what_systemd_takes_and_is_closed(tmp_path: Path):
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("systemd-analyze is missing")
+    assert set(re.findall(r"\$\{?(KVERN_\w+)", SERVE_UNIT)) == set(SERVE_SETTINGS)
+    unit = tmp_path / "kvern-serve.service"  # with a program that is there
+    unit.write_text(SERVE_UNIT.replace("/usr/bin/kvern", "/usr/bin/true").replace("Documentation=man:kvern(1)\n", ""))
+    verified = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True)
+    assert (verified.returncode, verified.stdout + verified.stderr) == (0, "")
+    rated = subprocess.run(["systemd-analyze", "security", "--offline=yes", "--threshold=20", str(unit)], capture_output=True,
+                           text=True)
+    assert rated.returncode == 0, rated.stdout + rated.stderr
+
+
+def seconds(setting: str) -> int:
+    return int(re.search(rf"^{setting}=(\d+)$", SERVE_UNIT, re.MULTILINE)[1])
+
+
+def test_the_server_s_unit_lets_requests_finish():
+    limits = code.limits()
+    assert seconds("TimeoutStopSec") * 1000 > limits["server_drain"] + limits["close_wait"]
+    assert re.search(r"^ExecReload=/bin/kill -HUP \$MAINPID$", SERVE_UNIT, re.MULTILINE)
+    assert int(re.search(r"^LimitNOFILE=(\d+)$", SERVE_UNIT, re.MULTILINE)[1]) > 2 * limits["server_connections_default"]
+
+
 # --------------------------------------------------------------------------------------------------------- Kubernetes
 
 
@@ -163,7 +194,7 @@ def test_units_name_what_the_package_installs():
 def test_manifests_fit_the_schemas(version: str):
     documents = list(manifests())
     assert sorted(document["kind"] for _, document in documents) == [
-        "CronJob", "Deployment", "PersistentVolumeClaim", "Service"]
+        "CronJob", "Deployment", "Deployment", "PersistentVolumeClaim", "Secret", "Service", "Service"]
     for name, document in documents:
         try:
             kubernetes_validate.validate(document, version, strict=True)
@@ -172,12 +203,22 @@ def test_manifests_fit_the_schemas(version: str):
 
 
 def test_references_between_manifests_resolve():
-    by_kind = {document["kind"]: document for _, document in manifests()}
-    claim = by_kind["PersistentVolumeClaim"]
+    named = {(document["kind"], document["metadata"]["name"]): document for _, document in manifests()}
+    claim = named["PersistentVolumeClaim", "kvern"]
     assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
-    labels = by_kind["Deployment"]["spec"]["template"]["metadata"]["labels"]
-    assert by_kind["Service"]["spec"]["selector"].items() <= labels.items()
-    assert by_kind["Deployment"]["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    for name in ("vllm", "kvern-serve"):
+        deployment, service = named["Deployment", name]["spec"], named["Service", name]["spec"]
+        labels = deployment["template"]["metadata"]["labels"]
+        assert service["selector"].items() <= labels.items()
+        assert deployment["selector"]["matchLabels"].items() <= labels.items()
+        (container,) = deployment["template"]["spec"]["containers"]
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        assert {port["targetPort"] for port in service["ports"]} <= set(ports)
+        assert deployment["template"]["metadata"]["annotations"]["prometheus.io/port"] in map(str, ports.values())
+        for variable in container["env"]:
+            if "valueFrom" in variable:
+                reference = variable["valueFrom"]["secretKeyRef"]
+                assert reference["key"] in named["Secret", reference["name"]]["stringData"]
     for pod, container in containers():
         volumes = {volume["name"]: volume for volume in pod["volumes"]}
         assert {mount["name"] for mount in container["volumeMounts"]} == set(volumes)
@@ -225,3 +266,33 @@ def test_gc_is_called_as_the_command_takes_it(where: str, words: list[str], tmp_
     """On an empty folder in place of the store."""
     done = kvern("gc", f"file://{tmp_path}", *words[2:])
     assert done.returncode == 0, f"{where}: {done.stderr}"
+
+
+def serve_commands() -> Iterator[tuple[str, list[str], dict[str, str]]]:
+    """Where a server is started, with which options and environment."""
+    yield "kvern-serve.default", SERVE_SETTINGS["KVERN_SERVE_OPTIONS"].split(), {}
+    for _, container in containers():
+        if container["name"] == "serve":
+            yield "serve.yaml", container["args"], {variable["name"]: "some" for variable in container["env"]}
+
+
+@pytest.mark.parametrize("where, words, env", list(serve_commands()))
+def test_the_server_starts_as_it_is_called(where: str, words: list[str], env: dict[str, str], tmp_path: Path):
+    """With a folder in place of the store, and a free port; it is asked what the probes ask."""
+    env = env or {"KVERN_ACCESS_KEY": "some", "KVERN_SECRET_KEY": "some"}
+    with served(tmp_path, *words, env={**os.environ, **env}) as server:
+        for path in ("/-/ready", "/-/healthy", "/-/metrics"):
+            assert urllib.request.urlopen(server.url + path, timeout=10).status == 200, f"{where}: {path}"
+
+
+def test_the_server_s_image_and_pod_agree():
+    (pod, server), = [(pod, container) for pod, container in containers() if container["name"] == "serve"]
+    (words,) = [json.loads(arguments) for name, arguments in instructions() if name == "ENTRYPOINT" and "serve" in arguments]
+    (port,) = [int(arguments) for name, arguments in instructions() if name == "EXPOSE"]
+    (mount,) = server["volumeMounts"]
+    assert words[words.index("--store") + 1] == f"file://{mount['mountPath']}"
+    assert words[words.index("--listen") + 1] == f"0.0.0.0:{port}" and server["ports"][0]["containerPort"] == port
+    drain = int(re.fullmatch(r"(\d+)s", server["args"][server["args"].index("--drain") + 1])[1])
+    assert pod["terminationGracePeriodSeconds"] > drain + code.limits()["close_wait"] / 1000
+    assert server["readinessProbe"]["httpGet"]["path"] == "/-/ready"
+    assert server["livenessProbe"]["httpGet"]["path"] == "/-/healthy"
