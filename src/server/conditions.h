@@ -13,7 +13,7 @@ namespace kvern::server {
 
 // The four headers as they came; names differ between a request's own and those of a copy's source.
 struct ConditionHeaders {
-    std::optional<std::string_view> match, none_match, modified_since, unmodified_since;
+    std::optional<std::string_view> match{}, none_match{}, modified_since{}, unmodified_since{};
     bool any() const { return match || none_match || modified_since || unmodified_since; }
 };
 
