@@ -224,6 +224,11 @@ std::optional<Injection> FaultRules::decide(const Op& op) {
     return std::nullopt;
 }
 
+void FaultRules::refresh() {
+    const std::lock_guard lock(mutex_);
+    look();
+}
+
 std::uint64_t FaultRules::generation() const {
     const std::lock_guard lock(mutex_);
     return generation_;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which operations of a fault store get which fault: rules out of a JSON file that may change at any time.
 //
-// Any thread. The file is looked at inside decide(), at most every limits::fault_check, and read again when its inode,
-// size or mtime changed; it should be on a local disk. A file that is missing means no rules; one that can't be
-// understood is logged with the reason, and the rules before it stay. docs/operations.md describes the file.
+// Any thread. The file is looked at inside decide() and refresh(), at most every limits::fault_check, and read again
+// when its inode, size or mtime changed; it should be on a local disk. A file that is missing means no rules; one that
+// can't be understood is logged with the reason, and the rules before it stay. docs/operations.md describes the file.
 #pragma once
 
 #include <array>
@@ -70,6 +70,8 @@ class FaultRules {
     Result<void> open();
     // The first rule that matches and fires. An operation that breaks a rule of the interface gets none.
     std::optional<Injection> decide(const Op& op);
+    // Looks at the file where it is time to, without an operation.
+    void refresh();
     // Grows each time other rules are read.
     std::uint64_t generation() const;
     // A fault took effect.

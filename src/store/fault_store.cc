@@ -92,6 +92,7 @@ class FaultStore final : public Store {
     // The thread.
     void work();
     std::chrono::milliseconds until_next();
+    bool endless_stalls();
     void take(Completion&& completion);
     void begin_due();
     void begin(Held&& held);
@@ -244,6 +245,10 @@ void FaultStore::work() {
     for (bool ending = false; !ending;) {
         own_queue_.wait(until_next());
         for (auto& completion : own_queue_.drain()) take(std::move(completion));
+        if (endless_stalls()) {  // their owner may be waiting for them, and submit nothing meanwhile
+            rules_->refresh();
+            end_old_stalls();
+        }
         begin_due();
         const std::lock_guard lock(mutex_);
         ending = ending_;
@@ -251,11 +256,19 @@ void FaultStore::work() {
     for (auto& completion : own_queue_.drain()) take(std::move(completion));
 }
 
-std::chrono::milliseconds FaultStore::until_next() {
+bool FaultStore::endless_stalls() {
     const std::lock_guard lock(mutex_);
-    if (held_.empty() || held_.begin()->first == SteadyTime::max()) return std::chrono::milliseconds(-1);
-    const auto left = held_.begin()->first - std::chrono::steady_clock::now();
-    return std::max(std::chrono::milliseconds(0), std::chrono::ceil<std::chrono::milliseconds>(left));
+    return !held_.empty() && std::prev(held_.end())->first == SteadyTime::max();
+}
+
+std::chrono::milliseconds FaultStore::until_next() {
+    using std::chrono::milliseconds;
+    const std::lock_guard lock(mutex_);
+    if (held_.empty()) return milliseconds(-1);
+    auto due = held_.begin()->first;
+    const auto now = std::chrono::steady_clock::now();
+    if (std::prev(held_.end())->first == SteadyTime::max()) due = std::min(due, now + limits::fault_check);
+    return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(due - now));
 }
 
 void FaultStore::take(Completion&& completion) {

@@ -2,7 +2,8 @@
 // fault: any store with faults injected on purpose, to rehearse what an engine does when storage dies.
 //
 // Any thread may submit. Operations without a fault go to the inner store untouched. One thread answers the others
-// later; it sleeps until the next answer is due or the inner store has one, and for ever while there is neither.
+// later; it sleeps until the next answer is due or the inner store has one, and for ever while there is neither. While
+// something is stalled for as long as its rule is there, it looks at the rules every limits::fault_check.
 // Every injected fault is counted; describe() and the log say how often each was seen.
 //
 // Faults keep the contract of include/kvern/store.h: one completion an operation, nothing happens to a buffer after it,

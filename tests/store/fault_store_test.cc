@@ -186,7 +186,7 @@ TEST(FaultStore, AStallWithoutEndLastsAsLongAsItsRule) {
     Op op = get_op("key", {back.buffer()});
     f.store->submit({&op, 1}, queue);
     EXPECT_FALSE(queue.wait(milliseconds(50)));
-    f.change("");
+    f.write("");  // and nobody asks for anything else
     EXPECT_EQ(collect(queue, 1).front().outcome.status, Status::ok);
 }
 
