@@ -129,7 +129,10 @@ void Loader::run() {
         accept();
         take_copied();
         start_reads();
-        if (peers_) take_offers(std::chrono::steady_clock::now());
+        if (peers_) {
+            take_offers(std::chrono::steady_clock::now());
+            if (starved_) start_reads();  // with what they have released
+        }
         end_stalled(std::chrono::steady_clock::now());
         report_finished();
     }
@@ -173,7 +176,7 @@ void Loader::start_reads() {
                     read.awaited_until = std::chrono::steady_clock::now() +
                                          std::min<SteadyTime::duration>(settings_.stall / 2, limits::peer_read_wait);
                     ++awaited_;
-                } else if (!start_read(tag, read)) {
+                } else if (!room_to_share(id) || !start_read(tag, read)) {
                     reading_.erase(id);
                     reads_.erase(tag);
                     starved_ = true;
@@ -211,10 +214,21 @@ bool Loader::start_read(std::uint64_t tag, Read& read) {
     op.buffers = {{lease->data(), layouts_[read.facts.group].object_bytes}};
     op.mark_used = settings_.may_write;
     read.lease = std::make_shared<Lease>(std::move(*lease));
+    if (memory_.on_device && shares(read.id())) shared_.push_back(read.lease);
     return true;
 }
 
 // --- Reads of other ranks
+
+// On a device what another rank has read needs staging here too, so two ranks whose staging was full of what each of
+// them has read would wait for one another.
+bool Loader::room_to_share(const ObjectId& id) {
+    if (!memory_.on_device || !shares(id)) return true;
+    std::erase_if(shared_, [](const auto& lease) { return lease.expired(); });
+    std::size_t bytes = layouts_[id.group].object_bytes;
+    for (const auto& lease : shared_) bytes += lease.lock()->size_bytes();
+    return bytes <= staging_->size_bytes() / 2;
+}
 
 void Loader::take_offers(SteadyTime now) {
     peers_->move_on(now);

@@ -114,6 +114,8 @@ class Loader {
         return peers_ && id.group < shared_groups_.size() && shared_groups_[id.group];
     }
     void take_offers(std::chrono::steady_clock::time_point now);
+    // False where another read for the other ranks would leave too little staging for what they read.
+    bool room_to_share(const ObjectId& id);
     bool take_offer(const Read& read, std::span<const std::byte> object);
     void decline(const Load& load, std::size_t from_chunk);
     void copy_to_device(const Waiter& waiter, const std::shared_ptr<Lease>& lease);
@@ -155,6 +157,7 @@ class Loader {
     std::vector<bool> shared_groups_;
     std::unordered_map<std::uint64_t, Read> reads_;                        // by tag
     std::size_t awaited_ = 0;                                              // reads of other ranks
+    std::vector<std::weak_ptr<Lease>> shared_;                             // of this rank's reads for other ranks
     std::unordered_map<ObjectId, std::uint64_t, ObjectIdHasher> reading_;  // reads that can be shared, to their tags
     struct Copy {
         Waiter waiter;

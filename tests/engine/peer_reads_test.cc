@@ -237,5 +237,63 @@ TEST(LoadersOfOneHost, AStalledReadOfOneEndsInTheOthersOwn) {
     EXPECT_TRUE(eventually([&] { return ranks.at_rest(); }));
 }
 
+// Ranks whose memory is on a device, with the smallest staging: what another rank has read needs room in it too.
+struct RanksOnDevices {
+    RanksOnDevices() {
+        const std::string name = fresh_name();
+        for (std::uint32_t i = 0; i < 3; ++i) {
+            rank[i] = std::make_unique<LoadFixture>(2);
+            rank[i]->end();
+            memory[i] = rank[i]->kv.worker();
+            memory[i].on_device = true;
+            for (LayerMemory& layer : memory[i].groups[0].layers) layer.base = nullptr;
+            Loader::Settings settings;
+            settings.stall = testing::no_stall;
+            rank[i]->loader =
+                std::make_unique<Loader>(store[i], rank[i]->staging, memory[i], rank[i]->counters, settings);
+            auto peers = PeerReads::open(name, i, 3, rank[i]->staging);
+            EXPECT_TRUE(peers);
+            rank[i]->loader->share(std::move(*peers), {true});
+            for (std::size_t chunk = 0; chunk < 8; ++chunk)
+                store[i].set_value(rank[i]->key(chunk), rank[i]->object(chunk));
+        }
+    }
+    ~RanksOnDevices() {
+        for (std::uint32_t i = 0; i < 3; ++i) {
+            rank[i]->loader->stop();
+            store[i].close(std::chrono::seconds(1));
+            rank[i]->loader.reset();
+        }
+    }
+    void make_copies() {
+        for (auto& each : rank) {
+            std::vector<std::uint64_t> tickets;
+            for (const DeviceCopy& copy : each->loader->take_copies()) tickets.push_back(copy.ticket);
+            each->loader->copied(std::move(tickets));
+            each->collect();
+        }
+    }
+    testing::ScriptedStore store[3];
+    WorkerMemory memory[3];
+    std::unique_ptr<LoadFixture> rank[3];
+};
+
+TEST(LoadersOfOneHost, OnDevicesDoNotWaitForEachOthersStaging) {
+    RanksOnDevices ranks;
+    for (auto& each : ranks.store) each.hold(testing::of_kind(OpKind::get));
+    for (auto& each : ranks.rank) each->load("a", 0, 8, 10);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // until each has begun all that it can
+    const auto begin = steady_clock::now();
+    for (auto& each : ranks.store) each.hold({});
+    for (auto& each : ranks.store) each.release();
+    EXPECT_TRUE(eventually([&] {
+        ranks.make_copies();
+        return std::all_of(std::begin(ranks.rank), std::end(ranks.rank),
+                           [](const auto& each) { return each->all.requests.size() == 1; });
+    }));
+    for (auto& each : ranks.rank) EXPECT_TRUE(each->all.failed.empty());
+    EXPECT_LT(steady_clock::now() - begin, 3 * limits::peer_read_wait);  // a wait for staging ends by itself only
+}
+
 }  // namespace
 }  // namespace kvern
