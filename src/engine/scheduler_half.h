@@ -26,6 +26,7 @@
 #include "cache/presence.h"
 #include "engine/counters.h"
 #include "engine/geometry.h"
+#include "engine/name_space.h"
 #include "engine/options.h"
 #include "engine/step.h"
 #include "kvern/store.h"
@@ -74,7 +75,7 @@ class SchedulerHalf {
     // the blocks that the engine hashes, a divisor of the chunk's. REQUIRES: configure() succeeded.
     Result<void> open(std::string model, std::string label, std::string hash_seed, std::uint64_t hash_block_tokens);
     bool is_open() const { return open_; }
-    const std::string& namespace_hex() const { return namespace_hex_; }
+    const std::string& namespace_hex() const { return name_space_.hex(); }
 
     // Takes the hashes that are new since the last call for this request, which has `tokens` tokens now. To be called
     // before add, match and scheduled. `adapter`: digest of the weights that change the model for this request; the
@@ -166,10 +167,6 @@ class SchedulerHalf {
     std::optional<std::vector<std::int32_t>> pages_of(const GroupPlan& plan, std::span<const std::int32_t> table,
                                                       std::size_t chunk) const;
     void open_namespace();
-    // Puts what says what the namespace is, where it is not there, and marks it as used: else a collector would take an
-    // idle engine's namespace for a left-over.
-    void publish();
-    void publish(std::string key, std::string text);
     void start_lookup(Request& request, std::size_t from);
     void end_lookup(Request& request);
     bool still_settled(const Request& request, std::size_t first) const;
@@ -196,6 +193,7 @@ class SchedulerHalf {
     Presence presence_;
     Lookups lookups_;
     Breaker breaker_;
+    NameSpace name_space_;
     SchedulerCounters counters_;
 
     bool open_ = false;
@@ -205,8 +203,6 @@ class SchedulerHalf {
     bool has_state_ = false, whole_loads_ = false;
     std::uint64_t num_blocks_ = 0;  // of the engine's KV memory
     std::string nonce_key_, nonce_;
-    Digest name_space_{};
-    std::string namespace_hex_;
     std::uint64_t chunk_tokens_ = 0, hash_block_tokens_ = 0;
 
     std::unordered_map<std::string, Request> requests_;
@@ -219,11 +215,6 @@ class SchedulerHalf {
     bool loads_failing_ = false;       // the store failed in the last load: a lookup that works does not make up for it
     Duration lookup_time_{};           // moving average of how long a lookup takes
     Step step_;
-
-    std::unordered_map<std::uint64_t, std::string> published_;  // texts being put, by tag
-    std::uint64_t next_publish_ = 1;
-    TimePoint published_at_{};
-    CompletionQueue publish_queue_;
 };
 
 }  // namespace kvern

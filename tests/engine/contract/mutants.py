@@ -42,7 +42,8 @@ class Mutant:
 
 
 VLLM, DEVICE = "python/kvern/vllm.py", "python/kvern/device.py"
-HALF, LOADER, SAVER = "src/engine/scheduler_half.cc", "src/engine/loader.cc", "src/engine/saver.cc"
+START, HALF = "src/engine/scheduler_start.cc", "src/engine/scheduler_half.cc"
+LOADER, SAVER = "src/engine/loader.cc", "src/engine/saver.cc"
 WRONG, HANG = "wrong answer", ("I1", "I11")
 
 MUTANTS = [
@@ -82,7 +83,7 @@ MUTANTS = [
     Mutant("a copy counts as over when it is started", DEVICE,
            "while flights and self.runtime.over(flights[0].event):", "while flights:", (WRONG, "I5", "crash")),
     # ------------------------------------------------------------------------------------------------------ native
-    Mutant("a reset before the first request is lost", HALF, "    if (!options_.epoch_on_reset) return;",
+    Mutant("a reset before the first request is lost", START, "    if (!options_.epoch_on_reset) return;",
            "    if (!open_ || !options_.epoch_on_reset) return;", (WRONG,)),
     Mutant("a request whose load failed does not stand back", HALF,
            "request->second.retry = Request::Retry::step_aside;", "", HANG,
