@@ -6,6 +6,7 @@ Only what vLLM's EngineCore and its executor do is modelled here; the functions 
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections import Counter, deque
 from collections.abc import Callable
@@ -52,7 +53,7 @@ class Engine:
         self.setting, self.seen, self.on_device = setting, seen, on_device
         self.known = known or Known(setting)
         options = {"store": store, "chunk_tokens": 16, "staging_mib": 1, "min_free_percent": 0, "model_id": "contract",
-                   "load_stall_ms": 500, "gpu_staging_mib": 1, **(options or {})}
+                   "gpu_staging_mib": 1, **(options or {})}
         self.config = config = engine_config(setting, prefix_caching, module, options, blocks)
         if tight_staging:  # the smallest that is allowed: two chunks a rank
             config.parallel_config.data_parallel_size_local = 24 // len(setting.ranks)
@@ -74,6 +75,7 @@ class Engine:
         self._watch_blocks()
         self.depth = config.max_concurrent_batches
         self.closed = False
+        self.before_waiting_for_stores: Callable[[], None] = lambda: None  # a store that hangs would be waited for
 
     def _make(self, variant: Variant, rank_memory: list[Any], scheduler_block: int, hash_block: int) -> None:
         """The scheduler, the ranks, and the handshake between them. Mirrors EngineCore.__init__."""
@@ -202,18 +204,12 @@ class Engine:
         self.run_until(lambda: not self.scheduler.has_requests() and not self.batches,
                        f"requests are left: {[(r.request_id, str(r.status)) for r in self.scheduler.requests.values()]}")
         self.ledger.nothing_owed()
+        self.before_waiting_for_stores()
         end = time.monotonic() + PATIENCE_S
         while any(any(rank.in_use()) for rank in self.ranks):
             if time.monotonic() > end:
                 broken("I8", f"staging and stores are left: {[rank.in_use() for rank in self.ranks]}")
-            if self.on_device:
-                self._finish_batch(self._empty_step())  # copies out of a device end in the steps of other requests
             time.sleep(IDLE_SLEEP_S)
-
-    def _empty_step(self) -> SchedulerOutput:
-        self.batches.appendleft(self._guard(self.scheduler.schedule))
-        self.reused_before[id(self.batches[0])] = []
-        return self.batches.pop()
 
     # --------------------------------------------------------------------------------------------------- the caches
 
@@ -298,11 +294,20 @@ class Engine:
         if self.closed:
             return
         self.closed = True
+        self._count_faults()
         if not self.batches:
             self.check_free_blocks()
         for rank in self.ranks:
             rank.shutdown()
         self._guard(self.scheduler.shutdown)
+
+    def _count_faults(self) -> None:
+        """What was injected, as the stores themselves have counted it."""
+        for side in [self.connector.scheduler, *(rank.connector.worker for rank in self.ranks)]:
+            if side.core is not None:
+                _, _, counts = side.core.describe_store().rpartition("injected so far: ")
+                for fault, count in re.findall(r"(\w+) (\d+)", counts):
+                    self.seen[f"fault {fault}"] += int(count)
 
     def abandon(self) -> None:
         """Ends what is left of an engine after a violation."""

@@ -6,10 +6,12 @@ one that makes no sense where it comes up does nothing, so a failing list stays 
 """
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,6 +27,8 @@ from rules import Violation, broken
 
 FAMILIES = 4
 LONGEST_PROMPT = 104
+LOAD_STALL_MS = 250  # a load from a store that hangs ends after it
+FAULTS_SEEN_AFTER_S = 0.06  # the fault store looks at its rules at most every 50 ms
 AHEAD_STEPS = 15  # so many steps are waited for a request to come into a phase
 PHASES = ["waiting", "loading", "loaded", "running", "preempted"]
 
@@ -61,6 +65,7 @@ def prompt(family: int, length: int) -> list[int]:
 WEIGHTS = {  # of the events, in order: hypothesis shrinks towards the first ones
     "nothing": 1, "step": 6, "add": 10, "drain": 2, "again": 6, "crowd": 3, "abort": 6, "restart": 2, "reset": 2, "pause": 1,
     "damage": 3, "damage at load": 5, "session": 1, "more": 2, "again and abort": 4,
+    "store": 3, "store heals": 1, "again from a bad store": 5,
 }
 
 
@@ -81,6 +86,8 @@ def event_strategy() -> st.SearchStrategy:
         "pause": [st.booleans()],
         "damage": [damage, st.integers(0, 7)],
         "damage at load": [damage, st.integers(0, 7)],
+        "store": [st.sampled_from(sorted(FAULTS))],
+        "again from a bad store": [st.sampled_from(["local cache lost", "restart"]), st.sampled_from(sorted(FAULTS))],
         "session": [family, st.sampled_from([20, 40]), outputs],
         "more": [st.integers(0, 1), st.sampled_from([3, 12, 30])],
     }
@@ -93,6 +100,13 @@ def case_strategy(settings: list[str]) -> st.SearchStrategy:
     return st.builds(Case, st.sampled_from(settings), variants, st.booleans(), st.booleans(),
                      st.sampled_from([False, False, True]), st.sampled_from([False, False, True]),
                      st.lists(event_strategy(), min_size=8, max_size=24).map(tuple))
+
+
+def bad_store_cases(settings: list[str]) -> list[Case]:
+    """One for each thing in FAULTS, while chunks are stored and while they are loaded: chance may leave one out."""
+    return [Case(settings[i % len(settings)], events=(
+        ("store", fault), ("add", 0, 100, 4, "plain"), ("drain",), ("add", 1, 100, 4, "plain"), ("drain",),
+        ("again from a bad store", "local cache lost", fault), ("drain",))) for i, fault in enumerate(sorted(FAULTS))]
 
 
 # ------------------------------------------------------------------------------------------------------------- damage
@@ -129,6 +143,30 @@ DAMAGES: dict[str, Callable[[Path, list[Path]], None]] = {
 }
 
 
+# What a store may do: docs/operations.md, A rehearsal. The slow ones lie on both sides of LOAD_STALL_MS.
+FAULTS: dict[str, dict] = {
+    "reads fail": {"fault": "error", "ops": ["get"]},
+    "some reads fail": {"fault": "error", "ops": ["get"], "every": 3},
+    "writes fail": {"fault": "error", "ops": ["put"]},
+    "busy": {"fault": "busy", "ops": ["get", "put"], "every": 2},
+    "reads hang": {"fault": "stall", "ops": ["get"]},
+    "one read hangs": {"fault": "stall", "ops": ["get"], "times": 1},
+    "reads are slow": {"fault": "stall", "ops": ["get"], "ms": 60, "probability": 0.5},
+    "reads come too late": {"fault": "late", "ops": ["get"], "ms": 350, "every": 2},
+    "lookups hang": {"fault": "stall", "ops": ["stat"]},
+    "lookups fail": {"fault": "error", "ops": ["stat"]},
+    "everything hangs": {"fault": "stall"},
+    "half of the bytes, said to be all": {"fault": "torn", "ops": ["get", "put"], "every": 2},
+    "half of the bytes": {"fault": "cut", "ops": ["get", "put"], "every": 2},
+    "wrong bits": {"fault": "flip", "ops": ["get", "put"], "every": 3},
+    "writes are lost": {"fault": "lost", "ops": ["put"], "every": 2},
+    "objects vanish": {"fault": "gone", "ops": ["get", "stat"], "every": 2},
+    "objects vanish between lookup and load": {"fault": "gone", "ops": ["get"], "every": 2},
+    "nothing can be removed": {"fault": "lost", "ops": ["remove"]},
+    "bytes drip": {"fault": "drip", "bytes_per_second": 100_000},
+}
+
+
 def stored(store: Path) -> list[Path]:
     """All objects of a store, in the order of their names."""
     return sorted(path for path in store.glob("*/??/*.g*") if path.is_file())
@@ -148,16 +186,18 @@ class Asked:
 
 @dataclass
 class Player:
-    """Plays a case. `module`: where the connector comes from."""
+    """Plays a case. `module`: where the connector comes from. `load_stall_ms`: its option."""
 
     case: Case
     seen: Counter = field(default_factory=Counter)
     module: str = "kvern.vllm"
+    load_stall_ms: int = LOAD_STALL_MS
 
     def __post_init__(self):
         self.setting = SETTINGS[self.case.setting]
         memory = Path("/dev/shm")  # rather than a disk: thousands of small files are made and removed
         self.store = Path(tempfile.mkdtemp(prefix="kvern-contract-", dir=memory if memory.is_dir() else None))
+        self.faults = self.store.with_name(self.store.name + ".faults")
         self.known = Known(self.setting)
         self.lives: list[Engine] = []
         self.asked: list[Asked] = []
@@ -183,15 +223,17 @@ class Player:
             for engine in self.lives:
                 engine.abandon()
             shutil.rmtree(self.store, ignore_errors=True)
+            self.faults.unlink(missing_ok=True)
 
     def start(self, roomy: bool | None = None) -> Engine:
         groups = len(set(self.setting.layers))
         least = 20 + 16 * (groups - 1) + (24 if self.setting.layers == "wwwf" else 0)
         blocks = least * (3 if (self.case.roomy if roomy is None else roomy) else 1)
-        engine = Engine(self.setting, self.case.variant, f"file://{self.store}", self.seen,
+        engine = Engine(self.setting, self.case.variant, f"fault:{self.faults}!file://{self.store}", self.seen,
                         prefix_caching=self.case.prefix_caching or "s" in self.setting.layers, blocks=blocks,
-                        module=self.module, tight_staging=self.case.tight_staging,
-                        on_device=self.case.on_device, known=self.known)
+                        module=self.module, options={"load_stall_ms": self.load_stall_ms},
+                        tight_staging=self.case.tight_staging, on_device=self.case.on_device, known=self.known)
+        engine.before_waiting_for_stores = self.do_store_heals
         self.lives.append(engine)
         self.seen["engines"] += 1
         reason = engine.connector.scheduler.unsupported
@@ -211,6 +253,7 @@ class Player:
         return engine
 
     def stop(self) -> None:
+        self.do_store_heals()  # else a shutdown rightly takes its time
         self.engine.shutdown()
         self.engine.check_closed()
 
@@ -295,6 +338,20 @@ class Player:
 
         self.trap = spring
 
+    def do_store(self, fault: str) -> None:
+        """The store begins to misbehave; when this is over, all further operations see it."""
+        written = self.faults.with_name(self.faults.name + ".new")
+        written.write_text(json.dumps({"seed": self.count, "rules": [FAULTS[fault]]}))
+        written.rename(self.faults)
+        self.seen[f"store: {fault}"] += 1
+        end = time.monotonic() + FAULTS_SEEN_AFTER_S
+        while (left := end - time.monotonic()) > 0:
+            if not self.engine.step():
+                time.sleep(left)
+
+    def do_store_heals(self) -> None:
+        self.faults.unlink(missing_ok=True)
+
     def do_reset(self, running: bool, connector: bool) -> None:
         self.engine.reset(running, connector)
 
@@ -313,11 +370,23 @@ class Player:
 
     def do_again(self, how: str) -> None:
         """The last prompts once more, after they were stored and vLLM has forgotten them."""
+        self._lose_local_cache(how)
+        self._ask_again()
+
+    def do_again_from_a_bad_store(self, how: str, fault: str) -> None:
+        """The same, and the store misbehaves from the first lookup on."""
+        self._lose_local_cache(how)
+        self.do_store(fault)
+        self._ask_again()
+
+    def _lose_local_cache(self, how: str) -> None:
         self.engine.drain()
         if how == "restart":
             self.do_restart("drained")
         else:
             self.engine.reset(False, False)
+
+    def _ask_again(self) -> None:
         for asked in self.asked[-3:]:
             self.count += 1
             self.engine.add(f"r{self.count}", asked.tokens, asked.outputs, salt=asked.salt)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from collections import Counter
 
 import hypothesis
@@ -14,11 +15,12 @@ import pytest
 from settings import CHUNK, SETTINGS
 from mutants import MUTANTS, ROOT, changed
 from rules import Violation
-from sequence import Case, Player, case_strategy, prompt
+from sequence import FAULTS, Case, Player, bad_store_cases, case_strategy
 
 SEQUENCES = int(os.environ.get("KVERN_CONTRACT_SEQUENCES", "300"))
 SEED = int(os.environ.get("KVERN_CONTRACT_SEED", random.SystemRandom().randrange(1 << 32)))
 
+FAULT_CLASSES = sorted({f"fault {rule['fault']}" for rule in FAULTS.values()})
 SERVED = [name for name in SETTINGS if name in os.environ.get("KVERN_CONTRACT_SETTINGS", ",".join(SETTINGS)).split(",")]
 
 
@@ -27,7 +29,7 @@ def play(sequences: int, seed: int, settings: list[str], module: str = "kvern.vl
     """Plays random sequences; raises Violation with the shortest one that breaks a rule. Returns what came up."""
     seen = Counter() if seen is None else seen
     first: list[Violation] = []
-    phases = [hypothesis.Phase.generate, *([hypothesis.Phase.shrink] if shrink else [])]
+    phases = [hypothesis.Phase.explicit, hypothesis.Phase.generate, *([hypothesis.Phase.shrink] if shrink else [])]
 
     @hypothesis.seed(seed)
     @hypothesis.settings(max_examples=sequences, deadline=None, database=None, phases=phases,
@@ -41,6 +43,8 @@ def play(sequences: int, seed: int, settings: list[str], module: str = "kvern.vl
             first.append(error)
             raise
 
+    for case in bad_store_cases(settings):
+        sequences_keep_the_rules = hypothesis.example(case)(sequences_keep_the_rules)
     try:
         sequences_keep_the_rules()
     except hypothesis.errors.Flaky:
@@ -52,7 +56,7 @@ def play(sequences: int, seed: int, settings: list[str], module: str = "kvern.vl
 def test_a_prompt_is_stored_whole_and_found_whole_by_the_next_engine(name: str) -> None:
     """So that the rules are not kept by doing nothing."""
     seen: Counter = Counter()
-    player = Player(Case(name), seen)
+    player = Player(Case(name), seen, load_stall_ms=30_000)  # no machine is too busy
     player.case = Case(name, events=(("add", 0, 100, 1, "plain"), ("restart", "drained"), ("add", 0, 100, 1, "plain")))
     player.play()
     assert seen["loaded tokens"] == 2 * (100 // CHUNK * CHUNK)  # by the second engine, and by the audit
@@ -63,8 +67,14 @@ def test_random_sequences_keep_the_rules() -> None:
     seen = play(SEQUENCES, SEED, SERVED)
     for name, count in sorted(seen.items()):
         print(f"  {count:8} {name}")
-    for wanted in ("loads", "failed loads", "preemptions", "abort loading", "abort running"):
+    for wanted in ("loads", "failed loads", "preemptions", "abort loading", "abort running", *FAULT_CLASSES):
         assert seen[wanted] > 0 or SEQUENCES < 300, f"no sequence had {wanted}: {seen}"
+
+
+def test_every_class_of_faults_is_drawn() -> None:
+    """The classes that the store knows, as its source names them."""
+    (names,) = re.findall(r"fault_names = \{(.*?)\};", (ROOT / "src" / "store" / "fault_rules.h").read_text(), re.DOTALL)
+    assert sorted(re.findall(r'"(\w+)"', names)) == sorted({rule["fault"] for rule in FAULTS.values()})
 
 
 def test_every_mutant_still_finds_its_line() -> None:
