@@ -33,6 +33,11 @@ from vllm.v1.kv_cache_interface import (
     SlidingWindowSpec,
 )
 
+try:
+    from vllm.v1.core import kv_cache_planning as planning  # since 0.33
+except ImportError:
+    planning = kv_cache_utils
+
 BLOCK = 8  # tokens
 CHUNK = 16
 LAYERS = 4
@@ -153,7 +158,7 @@ def group_layers(setting: Setting) -> list[list[int]]:
     """The layers of each KV cache group in the whole model, in vLLM's order of groups."""
     config = base_config(setting, True, "kvern.vllm")
     specs = {name: spec for stage in range(setting.pp) for name, spec in rank_specs(setting, stage).items()}
-    groups = kv_cache_utils.get_kv_cache_groups(config, specs)
+    groups = planning.get_kv_cache_groups(config, specs)
     return [sorted(layer for layer in range(LAYERS) if layer_name(layer) in group.layer_names) for group in groups]
 
 
@@ -204,15 +209,18 @@ def engine_config(setting: Setting, prefix_caching: bool, module: str, options: 
 
 def memory_configs(setting: Setting, config: VllmConfig) -> tuple[list[KVCacheConfig], KVCacheConfig]:
     """Of each rank, and of the scheduler. Mirrors EngineCore._initialize_kv_caches from the specs on."""
-    ranks = kv_cache_utils.get_kv_cache_configs(
-        config, [rank_specs(setting, pp) for pp, _ in setting.ranks], [1 << 30] * len(setting.ranks))
+    specs, memory = [rank_specs(setting, pp) for pp, _ in setting.ranks], [1 << 30] * len(setting.ranks)
+    if hasattr(planning, "get_global_kv_cache_groups"):
+        ranks = planning.get_kv_cache_configs(config, specs, memory, planning.get_global_kv_cache_groups(config, specs))
+    else:
+        ranks = planning.get_kv_cache_configs(config, specs, memory)
     for rank in ranks:
         rank.kv_cache_layout = config.cache_config.kv_cache_layout
     scheduler = kv_cache_utils.generate_scheduler_kv_cache_config(ranks)
     config.cache_config.num_gpu_blocks = scheduler.num_blocks
     scheduler_block, hash_block = kv_cache_utils.resolve_kv_cache_block_sizes(scheduler, config)
     alignment = kv_cache_utils.resolve_cache_hit_alignment_tokens(scheduler, config, scheduler_block, hash_block)
-    for memory in (*ranks, scheduler):
-        memory.hash_block_size = hash_block
-        memory.cache_hit_alignment_tokens = alignment
+    for resolved in (*ranks, scheduler):
+        resolved.hash_block_size = hash_block
+        resolved.cache_hit_alignment_tokens = alignment
     return ranks, scheduler
