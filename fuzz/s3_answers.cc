@@ -38,19 +38,20 @@ void check(std::string_view input) {
 }
 
 std::vector<std::string> seeds() {
-    return {"<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><EncodingType>url</EncodingType>"
-            "<IsTruncated>true</IsTruncated><Contents><Key>a%2Fb+c</Key><LastModified>2026-01-31T12:00:00.000Z"
-            "</LastModified><ETag>&quot;e-1&quot;</ETag><Size>5</Size></Contents></ListBucketResult>",
-            "<Error><Code>AuthorizationHeaderMalformed</Code><Message>m</Message><Region>eu-west-1</Region></Error>",
-            "<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>",
-            "<CompleteMultipartUploadResult><ETag>\"e-2\"</ETag></CompleteMultipartUploadResult>",
-            "<DeleteResult><Error><Key>k</Key><Code>AccessDenied</Code></Error></DeleteResult>",
-            "-\n12 1764547200123456789 \"e\"\n",
-            R"({"capacity_bytes":3,"free_bytes":2,"quota_bytes":0})",
-            "bytes 0-9/100",
-            R"({"Code":"Success","AccessKeyId":"A","SecretAccessKey":"s","Token":"t","Expiration":"2030-01-01T00:00:00Z"})",
-            "[default]\naws_access_key_id = A # c\ns3 =\n  x = 1\n[profile \"p q\"]\n",
-            nested(100'000)};
+    return {
+        "<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><EncodingType>url</EncodingType>"
+        "<IsTruncated>true</IsTruncated><Contents><Key>a%2Fb+c</Key><LastModified>2026-01-31T12:00:00.000Z"
+        "</LastModified><ETag>&quot;e-1&quot;</ETag><Size>5</Size></Contents></ListBucketResult>",
+        "<Error><Code>AuthorizationHeaderMalformed</Code><Message>m</Message><Region>eu-west-1</Region></Error>",
+        "<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>",
+        "<CompleteMultipartUploadResult><ETag>\"e-2\"</ETag></CompleteMultipartUploadResult>",
+        "<DeleteResult><Error><Key>k</Key><Code>AccessDenied</Code></Error></DeleteResult>",
+        "-\n12 1764547200123456789 \"e\"\n",
+        R"({"capacity_bytes":3,"free_bytes":2,"quota_bytes":0})",
+        "bytes 0-9/100",
+        R"({"Code":"Success","AccessKeyId":"A","SecretAccessKey":"s","Token":"t","Expiration":"2030-01-01T00:00:00Z"})",
+        "[default]\naws_access_key_id = A # c\ns3 =\n  x = 1\n[profile \"p q\"]\n",
+        nested(100'000)};
 }
 
 }  // namespace kvern::fuzz

@@ -23,6 +23,7 @@ namespace {
 struct Options {
     std::string store;
     std::string listen = "127.0.0.1:9000";
+    std::string operations;
     std::string keys_file, region, domains, certificate_file, key_file, quotas, access_log, port_file;
     bool anonymous = false;
     std::uint64_t memory_bytes = limits::server_memory_bytes_default;
@@ -96,6 +97,11 @@ Result<server::ServeOptions> serve_options(const Options& options) {
         return fail(ErrorCode::invalid_argument, "--listen '" + options.listen + "': a port is missing, such as :9000");
     }
     serve.listen = std::move(*listen);
+    if (!options.operations.empty()) {
+        auto address = http::parse_host_port(options.operations);
+        if (!address) return tl::unexpected(address.error());
+        serve.operations = std::move(*address);
+    }
     if (auto keys = read_keys(options, serve); !keys) return tl::unexpected(keys.error());
     if (auto quotas = read_quotas(options.quotas, serve); !quotas) return tl::unexpected(quotas.error());
     serve.region = options.region;
@@ -170,6 +176,9 @@ Command serve_command() {
             auto options = std::make_shared<Options>();
             arguments.text("--store", options->store, "Store to serve, such as file:///srv/kv or mem:?size=4GiB");
             arguments.text("--listen", options->listen, "Address and port; port 0 takes a free one");
+            arguments.text(
+                "--operations", options->operations,
+                "Address of its own for metrics and page, which need no signature; else they are at --listen");
             arguments.text("--port-file", options->port_file, "File to write the port to once the server listens");
             arguments.text("--keys", options->keys_file,
                            "TOML file of access keys (mode 0600); else KVERN_ACCESS_KEY and KVERN_SECRET_KEY");

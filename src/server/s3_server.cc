@@ -80,9 +80,11 @@ struct S3Server::Impl {
     Task<S3Result<>> run(Context& context, Request& request, Operation& operation);
     S3Result<> authenticate(Worker& worker, Request& request) const;
     Task<void> answer_error(Request& request, const http::S3Error& error) const;
+    Task<void> handle_operations(Exchange& exchange, bool own_address);
     Task<void> operations_page(Worker& worker, Exchange& exchange, std::string_view path);
     Task<void> scan_now_and_then();
     Task<void> flush_now_and_then(std::size_t loop);
+    http::ServerOptions http_options(const http::HostPort& address, std::shared_ptr<const http::TlsContext> tls) const;
     void start_background();
     void end_background();
     Metrics::Gauges gauges() const;
@@ -94,7 +96,7 @@ struct S3Server::Impl {
     Site site;
     std::vector<std::unique_ptr<http::Loop>> loops;
     std::vector<std::unique_ptr<Worker>> workers;
-    std::unique_ptr<http::Server> server;
+    std::unique_ptr<http::Server> server, pages;  // pages: of operations, where they have an address of their own
     const std::int64_t started_ns = WallClock::system().now_ns();
     const std::string id_prefix;
     std::atomic<std::uint64_t> next_id{1};
@@ -161,8 +163,7 @@ Task<void> S3Server::Impl::answer_error(Request& request, const http::S3Error& e
 Task<void> S3Server::Impl::handle(Exchange& exchange) {
     auto& worker = *workers[exchange.loop_index()];
     if (exchange.request().target.starts_with(operations_path)) {
-        const auto target = exchange.request().target;
-        co_await operations_page(worker, exchange, target.substr(0, target.find('?')));
+        co_await handle_operations(exchange, false);
         co_return;
     }
     Request request(exchange);
@@ -212,6 +213,15 @@ std::string S3Server::Impl::stats() const {
            ",\"requests\":" + site.metrics.json(gauges()) + ",\"buckets\":{" + buckets + "}}\n";
 }
 
+// Pages need no signature. Where they have an address of their own, the address of S3 tells only whether it works.
+Task<void> S3Server::Impl::handle_operations(Exchange& exchange, bool own_address) {
+    auto& worker = *workers[exchange.loop_index()];
+    const auto target = exchange.request().target;
+    const auto path = target.substr(0, target.find('?'));
+    const bool elsewhere = options.operations && !own_address && path != "/-/healthy" && path != "/-/ready";
+    co_await operations_page(worker, exchange, elsewhere ? std::string_view() : path);
+}
+
 Task<void> S3Server::Impl::operations_page(Worker& worker, Exchange& exchange, std::string_view path) {
     const auto answer = [&exchange](unsigned status, std::string_view type, std::string body) -> Task<void> {
         AnswerHead head(status);
@@ -240,7 +250,8 @@ Task<void> S3Server::Impl::operations_page(Worker& worker, Exchange& exchange, s
     } else if (path == "/-/ui" || path == "/-/ui/") {
         co_await answer(200, "text/html; charset=utf-8", std::string(dashboard_html()));
     } else {
-        co_await answer(404, "text/plain", "known: /-/healthy /-/ready /-/metrics /-/stats /-/ui\n");
+        co_await answer(404, "text/plain",
+                        "known: /-/healthy /-/ready /-/metrics /-/stats /-/ui (with --operations at that address)\n");
     }
 }
 
@@ -322,6 +333,24 @@ Result<std::shared_ptr<const http::TlsContext>> tls_of(const ServeOptions& optio
 
 }  // namespace
 
+http::ServerOptions S3Server::Impl::http_options(const http::HostPort& address,
+                                                 std::shared_ptr<const http::TlsContext> tls) const {
+    http::ServerOptions http_options;
+    http_options.address = address;
+    http_options.tls = std::move(tls);
+    http_options.connections_max = options.connections_max;
+    http_options.head_limit = limits::server_head_limit;
+    http_options.idle_limit = limits::server_idle_limit;
+    http_options.stall_limit = limits::server_stall_limit;
+    http_options.refuse = [](unsigned status, std::string_view reason) {
+        AnswerHead head(status);
+        head.add("Content-Type", "application/xml");
+        const auto code = status == 431 ? S3Code::request_header_section_too_large : S3Code::invalid_request;
+        return std::pair(std::move(head), error_document({code, std::string(reason)}, nullptr));
+    };
+    return http_options;
+}
+
 Result<std::unique_ptr<S3Server>> S3Server::start(ServeOptions options, Store& store) {
     if (!options.keys && !http::is_loopback(options.listen.host)) {
         return fail(ErrorCode::permission, "anonymous access is allowed on a loopback address only, not on '" +
@@ -344,26 +373,22 @@ Result<std::unique_ptr<S3Server>> S3Server::start(ServeOptions options, Store& s
         all.push_back(impl->loops.emplace_back(std::make_unique<http::Loop>("kvern-serve-" + std::to_string(i))).get());
         impl->workers.push_back(std::make_unique<Worker>(i, *all.back(), impl->site));
     }
-    http::ServerOptions http_options;
-    http_options.address = impl->options.listen;
-    http_options.tls = std::move(*tls);
-    http_options.connections_max = impl->options.connections_max;
-    http_options.head_limit = limits::server_head_limit;
-    http_options.idle_limit = limits::server_idle_limit;
-    http_options.stall_limit = limits::server_stall_limit;
-    http_options.refuse = [](unsigned status, std::string_view reason) {
-        AnswerHead head(status);
-        head.add("Content-Type", "application/xml");
-        const auto code = status == 431 ? S3Code::request_header_section_too_large : S3Code::invalid_request;
-        return std::pair(std::move(head), error_document({code, std::string(reason)}, nullptr));
-    };
     auto* const raw = impl.get();
+    auto http_options = impl->http_options(impl->options.listen, std::move(*tls));
     auto server = http::Server::start(
-        std::move(http_options), [raw](Exchange& exchange) { return raw->handle(exchange); }, std::move(all));
-    if (!server) {
-        for (auto& loop : impl->loops) loop->stop();
-        return tl::unexpected(server.error());
+        std::move(http_options), [raw](Exchange& exchange) { return raw->handle(exchange); }, all);
+    Result<std::unique_ptr<http::Server>> pages(nullptr);
+    if (server && impl->options.operations) {
+        pages = http::Server::start(
+            impl->http_options(*impl->options.operations, nullptr),
+            [raw](Exchange& exchange) { return raw->handle_operations(exchange, true); }, all);
     }
+    if (!server || !pages) {
+        if (server) (*server)->stop(Duration::zero());
+        for (auto& loop : impl->loops) loop->stop();
+        return tl::unexpected(server ? pages.error() : server.error());
+    }
+    impl->pages = std::move(*pages);
     impl->server = std::move(*server);
     impl->start_background();
     return std::unique_ptr<S3Server>(new S3Server(std::move(impl)));
@@ -393,6 +418,7 @@ bool S3Server::stop(Duration drain) {
     auto& impl = *impl_;
     if (impl.stopping.exchange(true)) return true;
     const bool drained = impl.server->stop(drain);
+    if (impl.pages) impl.pages->stop(Duration::zero());
     for (std::size_t i = 0; i < impl.pauses.size(); ++i) {
         auto& pause = *impl.pauses[i];
         pause.loop().post([&pause] { pause.end(); });
@@ -402,7 +428,7 @@ bool S3Server::stop(Duration drain) {
         std::unique_lock lock(impl.mutex);
         over = impl.background_over.wait_for(lock, limits::close_wait, [&] { return impl.background == 0; });
     }
-    if (!over || impl.server->connections() > 0) return false;
+    if (!over || impl.server->connections() > 0 || (impl.pages && impl.pages->connections() > 0)) return false;
     for (auto& loop : impl.loops) loop->stop();
     for (std::size_t i = 0; impl.access_log.on() && i < impl.loops.size(); ++i) impl.access_log.flush(i);
     return drained;

@@ -20,10 +20,11 @@ namespace kvern::server {
 
 struct ServeOptions {
     http::HostPort listen;
-    std::optional<AccessKeys> keys;          // none: anonymous, everything is allowed to everybody
-    std::string region;                      // requests must be signed for it; empty: for any
-    std::vector<std::string> domains;        // whose subdomains are buckets
-    std::string certificate_file, key_file;  // both or none
+    std::optional<http::HostPort> operations;  // pages and metrics are served here alone, where it is given
+    std::optional<AccessKeys> keys;            // none: anonymous, everything is allowed to everybody
+    std::string region;                        // requests must be signed for it; empty: for any
+    std::vector<std::string> domains;          // whose subdomains are buckets
+    std::string certificate_file, key_file;    // both or none
     std::uint64_t memory_bytes = limits::server_memory_bytes_default;
     unsigned threads = 0;  // 0: one a core
     std::size_t connections_max = limits::server_connections_default;

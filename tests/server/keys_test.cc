@@ -99,7 +99,8 @@ TEST_F(Keys, AreNotReadFromAFileThatOthersMayRead) {
 TEST_F(Keys, OfAFileThatIsWrongAreRefusedWithThePlace) {
     const std::string key = "[[key]]\naccess='a'\nsecret='b'\n";
     EXPECT_NE(refusal("").find("no [[key]] in it"), std::string::npos);
-    EXPECT_NE(refusal(key + "bucket=['x']").find("key 1: unknown 'bucket' (did you mean 'buckets'?)"), std::string::npos);
+    EXPECT_NE(refusal(key + "bucket=['x']").find("key 1: unknown 'bucket' (did you mean 'buckets'?)"),
+              std::string::npos);
     EXPECT_NE(refusal(key + "[[key]]\naccess='c'").find("key 2: access and secret must be given"), std::string::npos);
     EXPECT_NE(refusal(key + "rights='admin'").find("rights must be"), std::string::npos);
     EXPECT_NE(refusal(key + "buckets='x'").find("buckets must be a list"), std::string::npos);

@@ -17,7 +17,8 @@ bool has(const std::string& text, const std::string& part) {
     return text.find(part) != std::string::npos;
 }
 
-void count(Metrics& metrics, Operation operation, unsigned status, Duration total, Duration wire = {}, bool lookup = false) {
+void count(Metrics& metrics, Operation operation, unsigned status, Duration total, Duration wire = {},
+           bool lookup = false) {
     metrics.begun();
     metrics.ended({operation, status, total, wire, 10, 100, lookup});
 }
@@ -99,7 +100,8 @@ TEST(Metrics, KnowWhatIsUnderWay) {
 
 TEST(Metrics, CountOutcomesOfTheStore) {
     Metrics metrics;
-    for (const auto status : {Status::ok, Status::ok, Status::miss, Status::busy, Status::failed}) metrics.store_answered(status);
+    for (const auto status : {Status::ok, Status::ok, Status::miss, Status::busy, Status::failed})
+        metrics.store_answered(status);
     const auto text = metrics.prometheus({});
     EXPECT_TRUE(has(text, "kvern_server_store_outcomes_total{outcome=\"ok\"} 2\n"));
     EXPECT_TRUE(has(text, "kvern_server_store_outcomes_total{outcome=\"miss\"} 1\n"));
@@ -117,7 +119,8 @@ TEST(Metrics, TellWhatOthersKnow) {
     gauges.memory_leased_bytes = 700;
     const auto text = metrics.prometheus(gauges);
     EXPECT_TRUE(has(text, "kvern_server_connections 3\n") && has(text, "kvern_server_connections_max 4096\n"));
-    EXPECT_TRUE(has(text, "kvern_server_connections_refused_total 5\n") && has(text, "kvern_server_memory_waiting 2\n"));
+    EXPECT_TRUE(has(text, "kvern_server_connections_refused_total 5\n") &&
+                has(text, "kvern_server_memory_waiting 2\n"));
     EXPECT_TRUE(has(metrics.json(gauges), "\"memory_bytes\":1000,\"memory_leased_bytes\":700,\"memory_waiting\":2"));
 }
 

@@ -14,8 +14,10 @@ TEST(BucketName, FollowsTheRulesOfS3) {
         EXPECT_TRUE(valid_bucket_name(name)) << name;
     }
     for (const std::string name :
-         {"", "ab", "-ab", "ab-", ".ab", "ab.", "a..b", "a.-b", "a-.b", "Abc", "a_b", "a/b", "a b",
-          "192.168.5.4", "a\xc3\xa9" "b", "-/-", "%2e"}) {
+         {"", "ab", "-ab", "ab-", ".ab", "ab.", "a..b", "a.-b", "a-.b", "Abc", "a_b", "a/b", "a b", "192.168.5.4",
+          "a\xc3\xa9"
+          "b",
+          "-/-", "%2e"}) {
         EXPECT_FALSE(valid_bucket_name(name)) << name;
     }
     EXPECT_TRUE(valid_bucket_name(std::string(63, 'a')));
@@ -52,7 +54,8 @@ TEST(Number, IsDigitsUpToItsLimit) {
     EXPECT_EQ(parse_number("10", 10), 10U);
     EXPECT_EQ(parse_number("007", 10), 7U);
     EXPECT_EQ(parse_number("18446744073709551615", ~std::uint64_t{0}), ~std::uint64_t{0});
-    for (const auto* const text : {"", "11", "-1", "+1", " 1", "1 ", "0x1", "1e3", "18446744073709551616", "99999999999999999999999"}) {
+    for (const auto* const text :
+         {"", "11", "-1", "+1", " 1", "1 ", "0x1", "1e3", "18446744073709551616", "99999999999999999999999"}) {
         EXPECT_FALSE(parse_number(text, 10)) << text;
     }
 }

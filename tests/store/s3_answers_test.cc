@@ -98,8 +98,8 @@ TEST(S3Answers, ExistsHasALineAKey) {
 
 TEST(S3Answers, SpaceIsNumbers) {
     EXPECT_EQ(parse_space(R"({"capacity_bytes":3,"free_bytes":2})")->free_bytes, 2U);
-    for (const auto* const text : {"", "[]", "{}", R"({"capacity_bytes":-3,"free_bytes":2})",
-                                   R"({"capacity_bytes":"3","free_bytes":2})"}) {
+    for (const auto* const text :
+         {"", "[]", "{}", R"({"capacity_bytes":-3,"free_bytes":2})", R"({"capacity_bytes":"3","free_bytes":2})"}) {
         EXPECT_FALSE(parse_space(text)) << text;
     }
     EXPECT_FALSE(parse_space(std::string(100000, '[')));
@@ -128,8 +128,8 @@ TEST(S3Retry, ABudgetIsAShareOfRequests) {
 }
 
 TEST(S3Parts, AreNeitherTooSmallNorTooMany) {
-    for (const std::uint64_t size : {std::uint64_t{9} << 20, std::uint64_t{1} << 30, std::uint64_t{1} << 40,
-                                     std::uint64_t{5} << 40}) {
+    for (const std::uint64_t size :
+         {std::uint64_t{9} << 20, std::uint64_t{1} << 30, std::uint64_t{1} << 40, std::uint64_t{5} << 40}) {
         const auto part = s3_part_bytes(size, limits::s3_multipart_bytes_default);
         EXPECT_GE(part, limits::s3_part_bytes_min);
         EXPECT_LE((size + part - 1) / part, limits::upload_parts_max);

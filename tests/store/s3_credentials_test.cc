@@ -121,7 +121,8 @@ class Metadata {
             body = "tok";
         } else if (target == "/latest/meta-data/iam/security-credentials/" && token == "tok") {
             body = "role\n";
-        } else if ((target.ends_with("/role") && token == "tok") || (target == "/container" && authorization == "secret")) {
+        } else if ((target.ends_with("/role") && token == "tok") ||
+                   (target == "/container" && authorization == "secret")) {
             body = document(++served);
         } else {
             status = 401;
@@ -137,8 +138,8 @@ class Metadata {
 };
 
 Environment instance(const Metadata& metadata) {
-    return test_environment(
-        {{"AWS_EC2_METADATA_DISABLED", "false"}, {"AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://" + metadata.address()}});
+    return test_environment({{"AWS_EC2_METADATA_DISABLED", "false"},
+                             {"AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://" + metadata.address()}});
 }
 
 TEST(S3TemporaryKeys, ComeFromAnInstanceOrAContainer) {

@@ -85,9 +85,9 @@ TEST(S3Options, NameWhatIsWrongAndSuggest) {
 }
 
 TEST(S3Options, SecretsAreRefusedAndNotRepeated) {
-    for (const std::string text : {"s3://me:hunter2@bucket", "s3://bucket?endpoint=http://me:hunter2@host",
-                                   "s3://bucket?access_key=hunter2", "s3://bucket?AWS_SECRET_ACCESS_KEY=hunter2",
-                                   "s3://bucket?session-token=hunter2"}) {
+    for (const std::string text :
+         {"s3://me:hunter2@bucket", "s3://bucket?endpoint=http://me:hunter2@host", "s3://bucket?access_key=hunter2",
+          "s3://bucket?AWS_SECRET_ACCESS_KEY=hunter2", "s3://bucket?session-token=hunter2"}) {
         const auto said = error_of(text);
         expect_in(said, "must not hold credentials");
         EXPECT_EQ(said.find("hunter2"), std::string::npos);
