@@ -27,6 +27,12 @@ FOOT = """.SH FILES
 .TP
 .I /etc/default/kvern
 Settings of kvern\\-gc.service, which keeps a store within its size.
+.TP
+.I /etc/default/kvern\\-serve
+Settings of kvern\\-serve.service, an S3 server on a store.
+.TP
+.I /etc/kvern/serve.env
+Its access key: KVERN_ACCESS_KEY and KVERN_SECRET_KEY, readable by root alone.
 """
 
 

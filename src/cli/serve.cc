@@ -174,7 +174,8 @@ Command serve_command() {
         "Serve a store to S3 clients",
         [](Arguments& arguments) -> Runner {
             auto options = std::make_shared<Options>();
-            arguments.text("--store", options->store, "Store to serve, such as file:///srv/kv or mem:?size=4GiB");
+            arguments.text("--store", options->store,
+                           "Store to serve (required), such as file:///srv/kv or mem:?size=4GiB");
             arguments.text("--listen", options->listen, "Address and port; port 0 takes a free one");
             arguments.text(
                 "--operations", options->operations,

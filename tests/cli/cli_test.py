@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 import unittest
+import urllib.request
 
 KVERN = ""
 MIB = 1 << 20
@@ -69,7 +70,7 @@ class Usage(Case):
         self.assertEqual(self.kvern("--version").stdout.decode(), f"kvern {document['version']}\n")
 
     def test_help_has_examples(self):
-        for command in (["put"], ["get"], ["stat"], ["rm"], ["ls"], ["du"], ["gc"], ["fsck"], ["version"], ["bench", "store"]):
+        for command in (["put"], ["get"], ["stat"], ["rm"], ["ls"], ["du"], ["gc"], ["fsck"], ["version"], ["bench", "store"], ["serve"]):
             text = self.kvern(*command, "--help").stdout.decode()
             self.assertIn("Examples:\n  ", text, command)
         self.assertIn("put", self.kvern("--help").stdout.decode())
@@ -97,6 +98,64 @@ class Usage(Case):
                 self.said(*command, expect=2)
         self.assertIn("position 1", self.said("put", self.uri, "a%2", expect=2))
         self.assertEqual(self.files(), [])
+
+
+class Serve(Case):
+    """What `kvern serve` refuses to start with, and how it starts and stops. What it serves is tested elsewhere."""
+
+    def start(self, *words):
+        port = self.folder / "port"
+        server = subprocess.Popen([KVERN, "serve", "--store", self.uri, "--listen", "127.0.0.1:0", "--port-file", str(port), *words],
+                                  stderr=subprocess.PIPE, text=True)
+        self.addCleanup(server.stderr.close)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.kill)
+        until = time.monotonic() + LIMIT_S
+        while not port.exists():
+            self.assertIsNone(server.poll(), "it ended")
+            self.assertLess(time.monotonic(), until)
+            time.sleep(0.02)
+        return server, int(port.read_text())
+
+    def refused(self, *words, expect=2):
+        return self.said("serve", "--store", self.uri, *words, expect=expect)
+
+    def test_wrong_options_are_named(self):
+        self.assertIn("--store URI is missing", self.said("serve", expect=2))
+        self.assertIn("no access keys: set KVERN_ACCESS_KEY", self.refused())
+        self.assertIn("exclude each other", self.refused("--anonymous", "--keys", "keys.toml"))
+        self.assertIn("a port is missing", self.refused("--anonymous", "--listen", "127.0.0.1"))
+        self.assertIn("no bucket can have the name 'kv'", self.refused("--anonymous", "--quota", "kv=1GiB"))
+        self.assertIn("expected BUCKET=SIZE", self.refused("--anonymous", "--quota", "cache"))
+        self.assertIn("expected BUCKET=SIZE", self.refused("--anonymous", "--quota", "cache=1GB"))
+        self.assertIn("at least 64 MiB", self.refused("--anonymous", "--memory", "1MiB"))
+        self.assertIn("both --tls-cert and --tls-key", self.refused("--anonymous", "--tls-cert", "/none"))
+        self.assertIn("did you mean '--region'", self.refused("--anonymous", "--regoin", "x"))
+
+    def test_what_is_not_there_or_not_safe_is_refused(self):
+        self.assertIn("No such file", self.refused("--keys", self.folder / "none", expect=1))
+        keys = self.folder / "keys.toml"
+        keys.write_text("[[key]]\naccess = 'a'\nsecret = 'hushhush'\n")
+        keys.chmod(0o644)
+        said = self.refused("--keys", keys, expect=1)
+        self.assertIn("chmod 600", said)
+        self.assertNotIn("hushhush", said)
+        self.assertIn("loopback", self.refused("--anonymous", "--listen", "0.0.0.0:0", expect=1))
+
+    def test_says_where_it_listens_and_ends_well_when_told(self):
+        for how in (signal.SIGTERM, signal.SIGINT):
+            server, port = self.start("--anonymous", "--quota", "cache=1GiB,*=2GiB")
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/-/ready", timeout=LIMIT_S) as answer:
+                self.assertEqual(answer.read(), b"ready\n")
+            server.send_signal(how)
+            self.assertEqual(server.wait(timeout=LIMIT_S), 0)
+            said = server.stderr.read()
+            self.assertRegex(said, rf"\Akvern serve: http://127.0.0.1:{port}, .*anonymous, on file: [^\n]+\n")
+            (self.folder / "port").unlink()
+
+    def test_a_port_that_is_taken_is_named(self):
+        _, port = self.start("--anonymous")
+        self.assertIn(f"listen on 127.0.0.1:{port}", self.refused("--anonymous", "--listen", f"127.0.0.1:{port}", expect=1))
 
 
 class RoundTrips(Case):

@@ -82,10 +82,12 @@ def test_installed_command_runs(package: Path, place: Place, tmp_path: Path):
 def test_documents_and_units_are_there(package: Path, place: Place):
     place.dpkg("--install", package)
     assert {"etc/default/kvern", "lib/systemd/system/kvern-gc.service", "lib/systemd/system/kvern-gc.timer",
+            "etc/default/kvern-serve", "lib/systemd/system/kvern-serve.service", "usr/share/doc/kvern/protocol.md",
             "usr/share/man/man1/kvern.1.gz", "usr/share/doc/kvern/copyright", "usr/share/doc/kvern/README.md"} <= place.files()
     page = run("man", "-l", place.folder / "usr/share/man/man1/kvern.1.gz", MANWIDTH="200")
-    for said in run(place.folder / "usr/bin/kvern", "bench", "store", "--help").splitlines():
-        assert " ".join(said.split()) in " ".join(page.split())
+    for command in (["bench", "store"], ["serve"]):
+        for said in run(place.folder / "usr/bin/kvern", *command, "--help").splitlines():
+            assert " ".join(said.split()) in " ".join(page.split())
 
 
 def test_settings_survive_removal_and_purge_leaves_nothing(package: Path, place: Place):
@@ -95,6 +97,6 @@ def test_settings_survive_removal_and_purge_leaves_nothing(package: Path, place:
     place.dpkg("--install", package)
     assert settings.read_text() == 'KVERN_GC_URI="file:///mnt/kv"\n'
     place.dpkg("--remove", "kvern")
-    assert place.files() == {"etc/default/kvern"}
+    assert place.files() == {"etc/default/kvern", "etc/default/kvern-serve"}
     place.dpkg("--purge", "kvern")
     assert place.files() == set()

@@ -10,12 +10,14 @@ from __future__ import annotations
 import ast
 import json
 import re
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from kvern import _core
 
 ROOT = Path(__file__).resolve().parents[2]
+KVERN = ROOT / "build/release/src/cli/kvern"
 
 
 @dataclass
@@ -102,3 +104,26 @@ def metrics() -> dict[str, str]:
             values[node.targets[0].id] = ast.literal_eval(node.value)
     return {f"kvern_{name}_total" + ("{reason}" if name in values["LABELLED"] else ""): text
             for name, text in values["COUNTERS"].items()}
+
+
+def server_options() -> list[str]:
+    """The options of `kvern serve`, but for --help."""
+    said = subprocess.run([KVERN, "serve", "--help"], capture_output=True, text=True, check=True).stdout
+    return re.findall(r"^  (--[\w-]+)", said[said.index("Options:"):], re.MULTILINE)
+
+
+def server_option_defaults() -> dict[str, str]:
+    """Those that --help shows."""
+    said = subprocess.run([KVERN, "serve", "--help"], capture_output=True, text=True, check=True).stdout
+    return dict(re.findall(r"^  (--[\w-]+) \w+=(\S+)", said, re.MULTILINE))
+
+
+def server_access_log() -> list[str]:
+    """The fields of a line, in their order."""
+    text = (ROOT / "src/server/access_log.cc").read_text()
+    return re.findall(r'\\"(\w+)\\":', text[text.index("void AccessLog::add"):])
+
+
+def server_operations() -> list[str]:
+    text = (ROOT / "src/server/metrics.cc").read_text()
+    return re.findall(r'"(\w+)"', re.search(r"names\{(.*?)\};", text, re.DOTALL)[1])

@@ -13,9 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import code_facts as code
+from prometheus_client.parser import text_string_to_metric_families
 
-KVERN = code.ROOT / "build/release/src/cli/kvern"
 START_S = STOP_S = 30
+
+
+# Requests after which every metric of a server has a value.
+TRAFFIC = [("PUT", "/cache", None), ("PUT", "/cache/ns/label", b"some/model"), ("PUT", "/cache/ns/aa/object", b"x" * 100_000),
+           ("GET", "/cache/ns/aa/object", None), ("GET", "/cache/nothing", None), ("GET", "/cache?list-type=2", None)]
 
 
 class Server:
@@ -41,7 +46,7 @@ def served(folder: Path, *words: str, env: dict[str, str] | None = None) -> Iter
     if "--listen" in given:  # wherever it should listen, here it takes a free port
         at = given.index("--listen")
         del given[at:at + 2]
-    command = [KVERN, "serve", "--store", f"file://{folder}/store", "--listen", "127.0.0.1:0", "--port-file", port_file, *given]
+    command = [code.KVERN, "serve", "--store", f"file://{folder}/store", "--listen", "127.0.0.1:0", "--port-file", port_file, *given]
     with log.open("w") as told:
         process = subprocess.Popen([str(part) for part in command], env=env or dict(os.environ), stdout=told, stderr=told)
     try:
@@ -55,3 +60,16 @@ def served(folder: Path, *words: str, env: dict[str, str] | None = None) -> Iter
     finally:
         process.kill()
         process.wait()
+
+
+def scraped(folder: Path) -> dict[str, set[str]]:
+    """The labels of each sample of a server that has served; restarted, so that its scan has found the label."""
+    with served(folder, "--anonymous") as server:
+        for method, path, body in TRAFFIC:
+            server.ask(method, path, body)
+    with served(folder, "--anonymous") as server:
+        for method, path, body in TRAFFIC:
+            server.ask(method, path, body)
+        families = list(text_string_to_metric_families(server.ask("GET", "/-/metrics")[1].decode()))
+    assert all(family.documentation for family in families)
+    return {sample.name: set(sample.labels) for family in families for sample in family.samples}

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import code_facts as code
+import kvern_server
 import pytest
 
 PAGE = (code.ROOT / "docs/operations.md").read_text()
@@ -63,6 +65,60 @@ def test_every_reason_has_an_entry(section_title: str, entry: str, array: str):
 
 def test_metrics_are_complete():
     assert list(table("Metrics")) == list(code.metrics())
+
+
+# -------------------------------------------------------------------------------------------------------- kvern serve
+
+
+def subsection(title: str) -> str:
+    return re.search(rf"^### {re.escape(title)}\n(.*?)(?=^### |\Z)", section("kvern serve"), re.MULTILINE | re.DOTALL)[1]
+
+
+def names_of(text: str) -> list[str]:
+    """The names in code in the first cells of its tables."""
+    return [name for row in re.findall(r"^\| (`[^|]+?) *\|", text, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)]
+
+
+def test_server_s_options_are_complete_and_have_the_defaults_of_the_code():
+    text = section("kvern serve").partition("\n### ")[0]
+    assert sorted(names_of(text)) == sorted(code.server_options())
+    shown = dict(re.findall(r"^\| `(--[\w-]+)` \| `([^`]+)`", text, re.MULTILINE))
+    seconds = f"{code.limits()['server_drain'] // 1000}s"
+    assert shown == code.server_option_defaults() | {"--drain": seconds}
+
+
+def test_server_s_metrics_are_complete(tmp_path: Path):
+    documented = dict(re.match(r"(\w+)(?:\{(.*)\})?", name).groups()
+                      for name in names_of(subsection("The page, health and metrics")) if name.startswith("kvern_"))
+    real: dict[str, set[str]] = {}
+    for sample, labels in kvern_server.scraped(tmp_path).items():
+        real.setdefault(re.sub(r"(_seconds)_(bucket|sum|count)$", r"\1", sample), set()).update(labels - {"le"})
+    assert {name: set((labels or "").split(",")) - {""} for name, labels in documented.items()} == real
+
+
+def test_server_s_pages_and_fields_of_the_log_are_complete():
+    source = (code.ROOT / "src/server/s3_server.cc").read_text()
+    pages = [name for name in names_of(subsection("The page, health and metrics")) if name.startswith("/-/")]
+    assert sorted(pages) == sorted(re.search(r"known: ([^\\]+)", source)[1].split())
+    assert names_of(subsection("Access log")) == code.server_access_log()
+
+
+def test_server_s_limits_are_those_of_the_code():
+    known, units = code.limits(), {"MiB": 1 << 20, "TiB": 1 << 40}
+    rows = re.findall(r"^\| `(\w+)` \| ([\d,]+) (\w+) \|", subsection("Stop and restart"), re.MULTILINE)
+    assert len(rows) > 10
+    assert {name: int(number.replace(",", "")) * units.get(unit, 1) for name, number, unit in rows} == {
+        name: known[name] for name, _, _ in rows}
+
+
+def test_record_s_vector_is_that_of_the_unit_test():
+    page = (code.ROOT / "docs/format.md").read_text()
+    vector = "".join(re.search(r"### 7\.3 .*?```\n(.*?)```", page, re.DOTALL)[1].split())
+    test = (code.ROOT / "tests/server/object_record_test.cc").read_text()
+    assert vector == "".join(re.findall(r'"([0-9a-f]+)"', test[test.index("to_hex(encode"):test.index("ComesBackWhole)")]))
+
+
+# --------------------------------------------------------------------------------------------------------------- pages
 
 
 def test_links_lead_somewhere():
