@@ -46,6 +46,8 @@ def served(folder: Path, *words: str, env: dict[str, str] | None = None) -> Iter
     if "--listen" in given:  # wherever it should listen, here it takes a free port
         at = given.index("--listen")
         del given[at:at + 2]
+    if "--operations" in given:
+        given[given.index("--operations") + 1] = "127.0.0.1:0"
     command = [code.KVERN, "serve", "--store", f"file://{folder}/store", "--listen", "127.0.0.1:0", "--port-file", port_file, *given]
     with log.open("w") as told:
         process = subprocess.Popen([str(part) for part in command], env=env or dict(os.environ), stdout=told, stderr=told)

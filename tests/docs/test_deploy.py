@@ -281,7 +281,7 @@ def test_the_server_starts_as_it_is_called(where: str, words: list[str], env: di
     """With a folder in place of the store, and a free port; it is asked what the probes ask."""
     env = env or {"KVERN_ACCESS_KEY": "some", "KVERN_SECRET_KEY": "some"}
     with served(tmp_path, *words, env={**os.environ, **env}) as server:
-        for path in ("/-/ready", "/-/healthy", "/-/metrics"):
+        for path in ("/-/ready", "/-/healthy"):
             assert urllib.request.urlopen(server.url + path, timeout=10).status == 200, f"{where}: {path}"
 
 
@@ -291,7 +291,12 @@ def test_the_server_s_image_and_pod_agree():
     (port,) = [int(arguments) for name, arguments in instructions() if name == "EXPOSE"]
     (mount,) = server["volumeMounts"]
     assert words[words.index("--store") + 1] == f"file://{mount['mountPath']}"
-    assert words[words.index("--listen") + 1] == f"0.0.0.0:{port}" and server["ports"][0]["containerPort"] == port
+    ports = {one["name"]: one["containerPort"] for one in server["ports"]}
+    assert words[words.index("--listen") + 1] == f"0.0.0.0:{port}" and ports["s3"] == port
+    # Metrics and page are for the cluster's own monitoring, not for clients of the Service.
+    assert server["args"][server["args"].index("--operations") + 1] == f"0.0.0.0:{ports['operations']}"
+    (service,) = [one for _, one in manifests() if (one["kind"], one["metadata"]["name"]) == ("Service", "kvern-serve")]
+    assert [one["targetPort"] for one in service["spec"]["ports"]] == ["s3"]
     drain = int(re.fullmatch(r"(\d+)s", server["args"][server["args"].index("--drain") + 1])[1])
     assert pod["terminationGracePeriodSeconds"] > drain + code.limits()["close_wait"] / 1000
     assert server["readinessProbe"]["httpGet"]["path"] == "/-/ready"
