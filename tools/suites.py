@@ -125,7 +125,7 @@ SUITES = [
     Suite("unit", "C++ unit and conformance tests, release build", 300, lambda junit: [ctest("release", junit)]),
     Suite("house", "rules of the source tree", 600, house_steps),
     Suite("docs", "documents and deploy/ against the code", 300, lambda junit: pytest("tests/docs", junit)),
-    Suite("dashboard", "the page of kvern serve in a browser", 300, lambda junit: pytest("tests/server", junit)),
+    Suite("dashboard", "the page of kvern serve in a browser", 600, lambda junit: pytest("tests/server", junit)),
     Suite("cli", "the kvern command", 300, lambda junit: [ctest("release", junit, "^cli$")]),
     Suite("python", "the connector's own Python, without an engine", 300, lambda junit: pytest("tests/python", junit)),
     Suite("user", "stores, cache and command as an ordinary user without io_uring", 600,
