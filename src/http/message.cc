@@ -8,6 +8,10 @@
 
 namespace kvern::http {
 
+namespace {
+constexpr std::byte tls_handshake{0x16};  // the first byte of a TLS connection
+}
+
 MessageReader::MessageReader(Stream& stream, HeadKind kind)
     : stream_(stream), kind_(kind), bytes_(limits::http_head_bytes_max) {}
 
@@ -67,6 +71,10 @@ Task<Result<std::optional<Head>>> MessageReader::next_head(Duration first_byte_l
         if (!started) {
             started = true;
             stream_.deadline(Clock::steady().now() + head_limit);
+            // Its client waits for an answer, and no end of a head will come.
+            if (bytes_[begin_] == tls_handshake) {
+                co_return fail(ErrorCode::invalid_argument, "this port speaks plain HTTP, and TLS was begun");
+            }
         }
     }
 }

@@ -125,6 +125,9 @@ S3Result<Route> route(const Request& request) {
         if (request.method() == "GET") return Route{Operation::list_buckets, list_buckets};
         return wrong_method(request);
     }
+    if (!valid_bucket_name(request.bucket)) {
+        return refuse(S3Code::invalid_bucket_name, "The specified bucket is not valid");
+    }
     if (const auto acl = acl_route(request)) return *acl;
     return request.key.empty() ? bucket_route(request) : object_route(request);
 }
