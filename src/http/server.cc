@@ -36,14 +36,16 @@ AnswerHead& AnswerHead::add(std::string_view name, std::string_view value) {
 
 // ---------------------------------------------------------------------------------------------------------- Exchange
 
-Exchange::Exchange(Loop& loop, std::size_t loop_index, Stream& stream, MessageReader& reader, Head head, bool keep)
+Exchange::Exchange(Loop& loop, std::size_t loop_index, Stream& stream, MessageReader& reader, Head head,
+                   const std::atomic<bool>& stopping)
     : loop_(loop),
       loop_index_(loop_index),
       stream_(stream),
       reader_(reader),
       head_(std::move(head)),
       started_(loop.now()),
-      keep_(keep && head_.keep_alive),
+      stopping_(stopping),
+      keep_(head_.keep_alive),
       read_before_(stream.read_bytes()) {
     asked_for_body_ = !head_.expects_continue;
 }
@@ -81,7 +83,7 @@ void Exchange::begin(const AnswerHead& head, std::uint64_t size_bytes) {
     begun_ = true;
     status_ = head.status();
     // A body that was asked for by nobody may still be on its way or not: this connection can't be read on.
-    if (!asked_for_body_ && !reader_.body_ended()) keep_ = false;
+    if (stopping_ || (!asked_for_body_ && !reader_.body_ended())) keep_ = false;
     pending_.append("HTTP/1.1 ").append(std::to_string(status_)).append(" ").append(reason_phrase(status_));
     pending_.append("\r\nDate: ").append(http_date_now()).append("\r\n").append(always_).append(head.lines());
     if (status_ != 204 && status_ != 304)
@@ -233,7 +235,7 @@ Task<bool> Server::Impl::serve_one(std::size_t index, Stream& stream, MessageRea
     }
     if (!*head) co_return false;
     stream.stall_limit(options.stall_limit);
-    Exchange exchange(*loops[index], index, stream, reader, std::move(**head), !stopping);
+    Exchange exchange(*loops[index], index, stream, reader, std::move(**head), stopping);
     co_await handler(exchange);
     if (!exchange.begun_ && !exchange.broken_) {
         (void)co_await exchange.answer(AnswerHead(500));

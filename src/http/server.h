@@ -69,7 +69,8 @@ class Exchange {
 
   private:
     friend class Server;
-    Exchange(Loop& loop, std::size_t loop_index, Stream& stream, MessageReader& reader, Head head, bool keep);
+    Exchange(Loop& loop, std::size_t loop_index, Stream& stream, MessageReader& reader, Head head,
+             const std::atomic<bool>& stopping);
     Task<Result<void>> admit_body();
     Task<Result<void>> flush_head(std::span<const std::byte> piece);
 
@@ -79,6 +80,7 @@ class Exchange {
     MessageReader& reader_;
     const Head head_;
     const TimePoint started_;
+    const std::atomic<bool>& stopping_;  // the server; its last answers say that they are
     bool keep_;
     bool asked_for_body_ = false;  // 100 Continue was sent, or was not asked for
     bool begun_ = false;
