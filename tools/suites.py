@@ -84,13 +84,13 @@ def ctest(preset: str, junit: Path, only: str = "", prefix: list[str] | None = N
     return Step(command, {**SANITIZER_ENV, "GTEST_OUTPUT": f"xml:{junit}/"})
 
 
-def pytest(folder: str, junit: Path, *options: str) -> list[Step] | str:
+def pytest(folder: str, junit: Path, *options: str, python: Path = PYTHON) -> list[Step] | str:
     """The Python tests of a folder."""
     if not list((ROOT / folder).glob("test_*.py")):
         return f"{folder} has no Python tests"
     name = folder.replace("/", "-")
     env = {"PYTHONPATH": f"{ROOT}/build/release/python", "KVERN_BUILD": f"{ROOT}/build/release"}
-    return [Step([str(PYTHON), "-m", "pytest", "-q", folder, f"--junitxml={junit}/{name}.xml", *options], env)]
+    return [Step([str(python), "-m", "pytest", "-q", folder, f"--junitxml={junit}/{name}.xml", *options], env)]
 
 
 def release_steps(_: Path) -> list[Step]:
@@ -120,6 +120,13 @@ def fuzz_steps(junit: Path) -> list[Step]:
     return [*cmake_build("fuzz", [], []), Step([str(PYTHON), "tools/fuzz.py", "--seconds", "60", "--junit", str(junit)])]
 
 
+def s3_steps(junit: Path, setup: str = "--s3", *options: str) -> list[Step]:
+    """Others' S3 clients and servers, in an environment of their own; then a real vLLM with an S3 store."""
+    python = ROOT / ".venv-interop" / "bin" / "python"
+    return [Step(["./run", "setup", setup]), *pytest("tests/interop", junit, "--ignore=tests/interop/engine", *options, python=python),
+            *pytest("tests/interop/engine", junit, *options)]
+
+
 SUITES = [
     Suite("build", "release build with the Python module", 900, release_steps),
     Suite("unit", "C++ unit and conformance tests, release build", 300, lambda junit: [ctest("release", junit)]),
@@ -137,6 +144,9 @@ SUITES = [
     Suite("kinds", "every kind of KV cache with a real vLLM, the slow cases too", 3600,
           lambda junit: pytest("tests/engine", junit, "--ignore=tests/engine/contract", "--slow", "-k", "test_kinds"),
           unnamed=False),
+    Suite("s3", "kvern serve and s3: with other people's clients and servers, quickly", 600, s3_steps),
+    Suite("interop", "the same with all of them, and everything that takes long", 3600,
+          lambda junit: s3_steps(junit, "--interop", "--all"), unnamed=False),
     Suite("fault", "writers that die, full disks, dead mounts", 300, lambda junit: [ctest("release", junit, "^fault$")]),
     Suite("wheel", "pip install into a bare environment", 600, lambda junit: pytest("tests/wheel", junit)),
     Suite("deb", "the Debian package in a throw-away root", 300, lambda junit: pytest("tests/deb", junit)),
