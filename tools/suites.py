@@ -121,10 +121,14 @@ def fuzz_steps(junit: Path) -> list[Step]:
 
 
 def s3_steps(junit: Path, setup: str = "--s3", *options: str) -> list[Step]:
-    """Others' S3 clients and servers, in an environment of their own; then a real vLLM with an S3 store."""
+    """Others' S3 clients and servers, in an environment of their own."""
     python = ROOT / ".venv-interop" / "bin" / "python"
-    return [Step(["./run", "setup", setup]), *pytest("tests/interop", junit, "--ignore=tests/interop/engine", *options, python=python),
-            *pytest("tests/interop/engine", junit, *options)]
+    return [Step(["./run", "setup", setup]), *pytest("tests/interop", junit, *options, python=python)]
+
+
+def interop_steps(junit: Path) -> list[Step]:
+    engine = pytest("tests/engine", junit, "--ignore=tests/engine/contract", "--slow", "-k", "test_s3")
+    return [*s3_steps(junit, "--interop", "--all"), *engine]
 
 
 SUITES = [
@@ -145,8 +149,7 @@ SUITES = [
           lambda junit: pytest("tests/engine", junit, "--ignore=tests/engine/contract", "--slow", "-k", "test_kinds"),
           unnamed=False),
     Suite("s3", "kvern serve and s3: with other people's clients and servers, quickly", 600, s3_steps),
-    Suite("interop", "the same with all of them, and everything that takes long", 3600,
-          lambda junit: s3_steps(junit, "--interop", "--all"), unnamed=False),
+    Suite("interop", "the same with all of them, everything that takes long, and a real vLLM", 3600, interop_steps, unnamed=False),
     Suite("fault", "writers that die, full disks, dead mounts", 300, lambda junit: [ctest("release", junit, "^fault$")]),
     Suite("wheel", "pip install into a bare environment", 600, lambda junit: pytest("tests/wheel", junit)),
     Suite("deb", "the Debian package in a throw-away root", 300, lambda junit: pytest("tests/deb", junit)),

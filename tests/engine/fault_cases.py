@@ -34,12 +34,12 @@ TOKENS = 1000  # of the prompts: three whole chunks
 
 
 class FaultyEngine(Engine):
-    """An engine on a fault store, and the control file."""
+    """An engine on a fault store around a folder or a store's URI, and the control file."""
 
     def __init__(self, model: str, store: str, control: str, **options):
         self.control = Path(control)
         self.set_rules()
-        uri = f"fault:{control}!file://{store}"
+        uri = f"fault:{control}!{store if '://' in store else f'file://{store}'}"
         transfer = kvern_transfer(uri, **{"chunk_tokens": CHUNK, "staging_mib": 64, "load_stall_ms": LOAD_STALL_MS, **options})
         super().__init__(model, transfer)
         self.sides = self.core.scheduler.connector.scheduler, get_kv_transfer_group().worker
@@ -154,15 +154,17 @@ def outage(engine: FaultyEngine, stored: list[int]) -> Outage:
     return result
 
 
-def faults_while_serving(model: str, store: str, control: str) -> Faults:
+def faults_while_serving(model: str, store: str, control: str, folder: str = "") -> Faults:
+    """`folder`: where the objects of a store that is no folder can be seen."""
     engine, found = FaultyEngine(model, store, control), Faults()
+    objects = Path(folder or store)
     spare = prompt(TOKENS, 4000)
     engine.ask(spare)
-    wait_for_objects(Path(store), 3)
+    wait_for_objects(objects, 3)
     ask_until_hit(engine, spare, stored_tokens(TOKENS))
     before = descriptors(), threads()
     for seed, (name, rule) in enumerate(RULES.items()):
-        found.served[name] = serve_one(engine, Path(store), 100 + seed, rule)
+        found.served[name] = serve_one(engine, objects, 100 + seed, rule)
     found.outage = outage(engine, spare)
     found.at_rest = engine.wait_at_rest()
     found.injected = dict(engine.injected())

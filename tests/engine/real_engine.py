@@ -28,10 +28,12 @@ def prompt(tokens: int, seed: int) -> list[int]:
 
 
 def transfer(store: Path | str, **options) -> dict:
-    """The connector under test on a folder; KVERN_TEST_CONNECTOR=naive stands in for it while it can't be built."""
+    """The connector under test on a folder or a store's URI; KVERN_TEST_CONNECTOR=naive stands in for it while it
+    can't be built."""
     if os.environ.get("KVERN_TEST_CONNECTOR") == "naive":
         return naive_transfer(Path(store))
-    return kvern_transfer(Path(store), **{"chunk_tokens": CHUNK, "staging_mib": 64, "min_free_percent": 0, **options})
+    uri = store if "://" in str(store) else Path(store)
+    return kvern_transfer(uri, **{"chunk_tokens": CHUNK, "staging_mib": 64, "min_free_percent": 0, **options})
 
 
 class Engine:

@@ -2,6 +2,7 @@
 """The servers of the interop tests: `kvern serve` and others' S3 servers, each a process of its own on loopback.
 
 Every server has a folder of its own and a log in it. All are ended by their process id; nothing outlives the tests.
+Only the standard library is needed to start one: the engine's tests do, in another environment.
 """
 from __future__ import annotations
 
@@ -18,10 +19,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-
-import boto3
-import botocore.client
-import botocore.config
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("KVERN_BUILD", ROOT / "build" / "release"))
@@ -120,8 +117,11 @@ class Endpoint:
     def url(self) -> str:
         return f"{'https' if self.tls else 'http'}://{self.address}"
 
-    def boto3(self, **config) -> botocore.client.BaseClient:
+    def boto3(self, **config):
         """A client with boto3's own defaults, but without retries unless asked for."""
+        import boto3
+        import botocore.config
+
         settings = {"retries": {"total_max_attempts": 1}, "s3": {"addressing_style": "path"}, "read_timeout": 120, **config}
         return boto3.client("s3", endpoint_url=self.url, aws_access_key_id=self.access, region_name=REGION,
                             aws_secret_access_key=self.secret, verify=str(self.ca) if self.ca else None,
@@ -184,7 +184,7 @@ class KvernServe:
     def stop(self) -> int:
         return self.process.stop()
 
-    def boto3(self, **config) -> botocore.client.BaseClient:
+    def boto3(self, **config):
         return self.endpoint.boto3(**config)
 
     def rss_bytes(self) -> int:
@@ -250,6 +250,7 @@ def seaweedfs(folder: Path) -> Iterator[Endpoint]:
     ports = dict(zip(parts, free_ports(len(parts))))
     process = Process([tool("weed"), "server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={folder}", "-filer", "-s3",
                        "-master.volumeSizeLimitMB=1024", "-volume.max=64", f"-s3.config={config}",
+                       "-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.autoCreateBucket=false",
                        *(f"-{part}={port}" for part, port in ports.items())], folder / "weed.log")
     with running(process, Endpoint("127.0.0.1", ports["s3.port"]), "SeaweedFS") as endpoint:
         yield endpoint

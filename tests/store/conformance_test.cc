@@ -37,8 +37,8 @@ std::string faulty(const std::string& folder, const std::string& rule) {
     return "fault:" + control + "!file://" + folder;
 }
 
-const std::vector<EngineCase>& engines() {
-    static const std::vector<EngineCase> all{
+std::vector<EngineCase> built_in_engines() {
+    return {
         {"mem", [](const std::string&) { return std::string("mem:?size=256MiB"); }},
         file_case("file_auto", "io=auto"),
         file_case("file_uring_direct", "io=uring&direct=on"),
@@ -54,6 +54,22 @@ const std::vector<EngineCase>& engines() {
         {"fault_dripping_fast",
          [](const auto& f) { return faulty(f, R"({"fault": "drip", "bytes_per_second": 1e15})"); }},
     };
+}
+
+// Or any store, such as one on a server that was started for it: KVERN_CONFORMANCE_URI, in which each test replaces
+// "{}" by a name of its own.
+const std::vector<EngineCase>& engines() {
+    static const auto all = [] {
+        auto engines = built_in_engines();
+        if (const char* const given = std::getenv("KVERN_CONFORMANCE_URI")) {
+            engines.push_back({"given", [uri = std::string(given)](const std::string& folder) {
+                                   const auto name = folder.substr(folder.rfind('-') + 1);
+                                   const auto at = uri.find("{}");
+                                   return at == std::string::npos ? uri : std::string(uri).replace(at, 2, name);
+                               }});
+        }
+        return engines;
+    }();
     return all;
 }
 
