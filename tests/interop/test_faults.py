@@ -216,7 +216,7 @@ def file_of(server: KvernServe, key: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("size", [1, 5000, 65536, 3 * MIB, 40 * MIB])
+@pytest.mark.parametrize("size", [1, 5000, 65536, 3 * MIB, pytest.param(40 * MIB, marks=pytest.mark.long)])
 def test_bits_that_flip_below_the_server_are_never_served(own_serve, size: int):
     server = own_serve()
     s3 = server.boto3()

@@ -155,11 +155,11 @@ def test_only_the_first_creator_stores(store: KvernStore, name: str):
 OVER_S3 = {"*Aging*": "they look into files", "*EveryVersionHasAnotherEtag": "S3's ETag is that of the bytes"}
 NO_SPACE = {"*TellsItsSpace": "S3 has no request for it; kvern serve has"}
 NO_BYTES = {"*ListsInByteOrderWithPrefixAfterAndLimit": "its keys are UTF-8 only"}
-NOT_KEPT = {"moto": NO_SPACE | NO_BYTES,
+NOT_KEPT = {"kvern over TLS": {}, "ceph": NO_SPACE, "moto": NO_SPACE | NO_BYTES,
             "seaweedfs": NO_SPACE | NO_BYTES | {"*ListsAsAModelDoes": "it leaves out what sorts between a folder and its name"}}
 
 
-@pytest.mark.parametrize("name", NAMES, indirect=True)
+@pytest.mark.parametrize("name", ["kvern", *(pytest.param(one, marks=pytest.mark.long) for one in NOT_KEPT)], indirect=True)
 def test_all_that_a_store_promises(others, name: str, bucket_name: str, tmp_path: Path):
     """The conformance suite of stores, on this server."""
     endpoint = others(name)
