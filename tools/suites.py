@@ -107,10 +107,10 @@ def asan_steps(junit: Path) -> list[Step]:
 
 def tsan_steps(junit: Path) -> list[Step]:
     """Only what has threads. Without address randomisation, which this sanitizer can't stand on newer kernels."""
-    rooms = ["memory", "store", "engine"]
+    rooms = ["memory", "http", "store", "server", "engine"]
     built = [f"kvern_{room}_tests" for room in rooms if list((ROOT / "tests" / room).glob("*_test.cc"))]
     if not built:
-        return "no C++ tests of memory, store or engine"
+        return "no C++ tests of rooms with threads"
     fixed = ["setarch", "-R"] if subprocess.run(["setarch", "-R", "true"], capture_output=True).returncode == 0 else []
     only = "^(" + "|".join(rooms) + ")$"
     return [*cmake_build("tsan", ["-DKVERN_CLI=OFF"], built), ctest("tsan", junit, only, fixed)]
@@ -155,7 +155,7 @@ SUITES = [
     Suite("deb", "the Debian package in a throw-away root", 300, lambda junit: pytest("tests/deb", junit)),
     Suite("asan", "the same C++ tests with address and undefined sanitizers", 1800, asan_steps),
     Suite("fuzz", "every parser, for a minute in all", 900, fuzz_steps),
-    Suite("tsan", "memory, store and engine with the thread sanitizer", 1800, tsan_steps),
+    Suite("tsan", "the rooms with threads, with the thread sanitizer", 1800, tsan_steps),
 ]
 QUICK = ["build", "unit"]
 OWN_BUILD = ("asan", "fuzz", "tsan")  # need no release build

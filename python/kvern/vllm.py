@@ -301,6 +301,7 @@ class WorkerSide:
         self.device: device.Copies | None = None
         self.failed = Failed()
         self.steps = self.saves = self.polls = 0
+        self.unsaved = False  # the step has work, and wait_for_save has not been called in it
 
     def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
         """Start-up. Raises ValueError with one sentence for options that can't work; a model that can't be served is told
@@ -362,12 +363,15 @@ class WorkerSide:
 
     @guarded(lambda: None)
     def begin_step(self, metadata: Any) -> None:
-        if self.core and isinstance(metadata, KvernMetadata) and metadata.step:
-            self.core.begin_step(metadata.step)
+        step = metadata.step if isinstance(metadata, KvernMetadata) else b""
+        self.unsaved = bool(step)
+        if self.core and step:
+            self.core.begin_step(step)
 
     @guarded(lambda: None)
     def wait_for_save(self) -> None:
         self.saves += 1
+        self.unsaved = False
         if self.core:
             self.core.save()
             if self.device and (copies := self.core.take_gathers()):
@@ -403,7 +407,8 @@ class WorkerSide:
 
     def tell_scheduler(self) -> KvernWorkerMetadata | None:
         told = self.failed.told
-        told.copying = self.device is not None and bool(self.device.going_out)
+        # Where results are asked for before the step's chunks leave the device, these will be on their way soon.
+        told.copying = self.device is not None and (bool(self.device.going_out) or self.unsaved)
         if not told.bad_blocks and not told.troubled and not told.copying:
             return None
         self.failed.told = KvernWorkerMetadata()

@@ -15,7 +15,7 @@ import pytest
 from settings import CHUNK, SETTINGS
 from mutants import MUTANTS, ROOT, changed
 from rules import Violation
-from sequence import FAULTS, Case, Player, bad_store_cases, case_strategy
+from sequence import FAULTS, Case, Player, Variant, bad_store_cases, case_strategy
 
 SEQUENCES = int(os.environ.get("KVERN_CONTRACT_SEQUENCES", "300"))
 SEED = int(os.environ.get("KVERN_CONTRACT_SEED", random.SystemRandom().randrange(1 << 32)))
@@ -60,6 +60,15 @@ def test_a_prompt_is_stored_whole_and_found_whole_by_the_next_engine(name: str) 
     player.case = Case(name, events=(("add", 0, 100, 1, "plain"), ("restart", "drained"), ("add", 0, 100, 1, "plain")))
     player.play()
     assert seen["loaded tokens"] == 2 * (100 // CHUNK * CHUNK)  # by the second engine, and by the audit
+
+
+def test_chunks_that_leave_a_device_after_results_were_asked_for_do_not_stay_there() -> None:
+    """The engine has nothing else to do, and steps on until they have left."""
+    variant = Variant(preemption_hook=False, results_first=True)
+    Player(Case("full", variant, roomy=False, on_device=True, events=(
+        ("add", 0, 40, 1, "plain"), ("damage at load", "empty", 0), ("damage at load", "empty", 0), ("again", "local cache lost"),
+        ("drain",), ("reset", False, True), ("drain",), ("reset", False, False), ("damage at load", "empty", 0),
+        ("session", 0, 20, 1), ("again and abort", "local cache lost", "loading"))), Counter()).play()
 
 
 def test_random_sequences_keep_the_rules() -> None:
