@@ -122,7 +122,9 @@ class ScriptedStore final : public Store {
         }
         changed_.notify_all();
     }
-    Capabilities capabilities() const override { return {true, true, true, true, cheap_stat_}; }
+    Capabilities capabilities() const override {
+        return {.durable = true, .shared = true, .ranged = true, .conditional_put = true, .cheap_stat = cheap_stat_};
+    }
     std::string describe() const override { return "scripted"; }
     void attach(std::shared_ptr<Region> region) override { region_ = std::move(region); }
     bool close(std::chrono::milliseconds) override {
