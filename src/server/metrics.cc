@@ -85,6 +85,12 @@ void Metrics::looked(std::uint64_t hits, std::uint64_t misses) {
     misses_.fetch_add(misses, std::memory_order_relaxed);
 }
 
+void Metrics::store_answered(Status status, bool by_rights) {
+    const bool refused = status == Status::failed && by_rights;
+    auto& counter = refused ? store_refused_ : store_outcomes_[static_cast<std::size_t>(status)];
+    counter.fetch_add(1, std::memory_order_relaxed);
+}
+
 std::string Metrics::prometheus(const Gauges& gauges) const {
     Text text;
     text.family("requests_total", "counter", "Requests that were answered, by operation and class of status.");
@@ -128,6 +134,7 @@ std::string Metrics::prometheus(const Gauges& gauges) const {
         text.sample("store_outcomes_total", fmt::format("outcome=\"{}\"", kvern::to_string(static_cast<Status>(i))),
                     store_outcomes_[i].load());
     }
+    text.sample("store_outcomes_total", "outcome=\"refused\"", store_refused_.load());
     text.one("in_flight", "gauge", "Requests under way.", in_flight_.load());
     text.one("connections", "gauge", "Open connections.", gauges.connections);
     text.one("connections_max", "gauge", "Limit of connections.", gauges.connections_max);
@@ -172,13 +179,13 @@ std::string Metrics::json(const Gauges& gauges) const {
         "\"received_bytes\":{},\"sent_bytes\":{},\"hits\":{},"
         "\"misses\":{},\"in_flight\":{},\"connections\":{},\"connections_max\":{},\"connections_refused\":{},"
         "\"memory_bytes\":{},\"memory_leased_bytes\":{},\"memory_waiting\":{},"
-        "\"store\":{{\"ok\":{},\"miss\":{},\"busy\":{},\"failed\":{}}}}}",
+        "\"store\":{{\"ok\":{},\"miss\":{},\"busy\":{},\"failed\":{},\"refused\":{}}}}}",
         counts, by_operation, by_class[2], by_class[3], by_class[4], by_class[5], fmt::join(latency_bounds, ","),
         fmt::join(latency, ","), static_cast<double>(total_ns) * 1e-9, static_cast<double>(wire_ns) * 1e-9,
         bytes_in_.load(), bytes_out_.load(), hits_.load(), misses_.load(), in_flight_.load(), gauges.connections,
         gauges.connections_max, gauges.connections_refused, gauges.memory_bytes, gauges.memory_leased_bytes,
         gauges.memory_waiting, store_outcomes_[0].load(), store_outcomes_[1].load(), store_outcomes_[2].load(),
-        store_outcomes_[3].load());
+        store_outcomes_[3].load(), store_refused_.load());
 }
 
 }  // namespace kvern::server

@@ -60,7 +60,8 @@ class Metrics {
     void begun() { ++in_flight_; }
     void ended(const Request& request);
     void looked(std::uint64_t hits, std::uint64_t misses);  // what one request asked about many objects found
-    void store_answered(Status status) { ++store_outcomes_[static_cast<std::size_t>(status)]; }
+    // `by_rights`: a failure that says nothing against the store, such as a condition that does not hold.
+    void store_answered(Status status, bool by_rights);
 
     // What others know, at the moment of asking.
     struct Gauges {
@@ -79,7 +80,8 @@ class Metrics {
     };
     std::array<Each, operations> each_{};
     std::atomic<std::uint64_t> bytes_in_{0}, bytes_out_{0}, hits_{0}, misses_{0};
-    std::array<std::atomic<std::uint64_t>, 4> store_outcomes_{};
+    std::array<std::atomic<std::uint64_t>, 4> store_outcomes_{};  // by Status; failed ones without the next
+    std::atomic<std::uint64_t> store_refused_{0};                 // those that failed by rights
     std::atomic<std::int64_t> in_flight_{0};
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/store_port.h"
 
+#include "store/op_check.h"
+
 namespace kvern::server {
 
 StorePort::StorePort(http::Loop& loop, Store& store, Metrics& metrics)
@@ -20,7 +22,8 @@ StorePort::Asked StorePort::ask_all(std::vector<Op> ops) {
         }
         const auto slot = free_slots_.back();
         free_slots_.pop_back();
-        slots_[slot] = {&state, i};
+        const bool any_size = ops[i].kind == OpKind::get && ops[i].length == whole_value;
+        slots_[slot] = {&state, i, any_size ? total_bytes(ops[i].buffers) : ~std::uint64_t{0}};
         ops[i].tag = slot;
     }
     if (!ops.empty()) store_.submit(ops, queue_);
@@ -37,9 +40,11 @@ StorePort::AskedOne StorePort::ask(Op op) {
 void StorePort::collect() {
     std::vector<std::coroutine_handle<>> woken;
     for (auto& completion : queue_.drain()) {
-        const auto [waiting, index] = slots_[completion.tag];
+        const auto [waiting, index, room] = slots_[completion.tag];
         free_slots_.push_back(completion.tag);
-        metrics_.store_answered(completion.outcome.status);
+        const auto& outcome = completion.outcome;
+        const bool by_rights = outcome.error.code == ErrorCode::precondition || outcome.stat.size_bytes > room;
+        metrics_.store_answered(outcome.status, by_rights);
         waiting->outcomes[index] = std::move(completion.outcome);
         if (--waiting->missing == 0 && waiting->waiter) woken.push_back(waiting->waiter);
     }

@@ -77,6 +77,7 @@ class StorePort {
     struct Slot {
         Waiting* waiting = nullptr;
         std::size_t index = 0;
+        std::uint64_t room = 0;  // of a read of a whole value, whatever its size: a larger one fails by rights
     };
     std::vector<Slot> slots_;
     std::vector<std::size_t> free_slots_;

@@ -100,12 +100,17 @@ TEST(Metrics, KnowWhatIsUnderWay) {
 
 TEST(Metrics, CountOutcomesOfTheStore) {
     Metrics metrics;
-    for (const auto status : {Status::ok, Status::ok, Status::miss, Status::busy, Status::failed})
-        metrics.store_answered(status);
+    for (const auto status : {Status::ok, Status::ok, Status::miss, Status::busy, Status::failed}) {
+        metrics.store_answered(status, false);
+    }
+    metrics.store_answered(Status::failed, true);  // somebody was there before: no fault of the store
+    metrics.store_answered(Status::ok, true);
     const auto text = metrics.prometheus({});
-    EXPECT_TRUE(has(text, "kvern_server_store_outcomes_total{outcome=\"ok\"} 2\n"));
+    EXPECT_TRUE(has(text, "kvern_server_store_outcomes_total{outcome=\"ok\"} 3\n"));
     EXPECT_TRUE(has(text, "kvern_server_store_outcomes_total{outcome=\"miss\"} 1\n"));
-    EXPECT_TRUE(has(metrics.json({}), "\"store\":{\"ok\":2,\"miss\":1,\"busy\":1,\"failed\":1}"));
+    EXPECT_TRUE(has(text, "kvern_server_store_outcomes_total{outcome=\"failed\"} 1\n"));
+    EXPECT_TRUE(has(text, "kvern_server_store_outcomes_total{outcome=\"refused\"} 1\n"));
+    EXPECT_TRUE(has(metrics.json({}), "\"store\":{\"ok\":3,\"miss\":1,\"busy\":1,\"failed\":1,\"refused\":1}"));
 }
 
 TEST(Metrics, TellWhatOthersKnow) {

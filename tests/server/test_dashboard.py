@@ -201,8 +201,9 @@ def test_numbers_equal_the_metrics(server: Server, browser: Browser):
         for status in ("2xx", "4xx"):
             expected[f"status_{status}"] = total("kvern_server_requests_total", f",{status}}}")
             assert expected[f"status_{status}"] > 0
+        assert true["kvern_server_store_outcomes_total{failed}"] == 0, "nothing was wrong with the store"
         assert true["kvern_server_store_outcomes_total{ok}"] > 0 and true["kvern_server_store_outcomes_total{miss}"] > 0
-        for outcome in ("ok", "miss", "busy", "failed"):
+        for outcome in ("ok", "miss", "refused", "busy", "failed"):
             expected[f"store_{outcome}"] = true[f"kvern_server_store_outcomes_total{{{outcome}}}"]
         for operation in ("GetObject", "HeadObject", "PutObject", "ListObjectsV2"):
             expected[f"op_{operation}_total"] = total(f"kvern_server_requests_total{{{operation},")
