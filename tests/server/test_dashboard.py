@@ -119,11 +119,13 @@ def traffic(server: Server) -> Iterator[None]:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = Server(tmp_path_factory.mktemp("serve"))
     server.start()
-    fill(server)
-    server.stop()
-    server.start()  # its scan finds what is there, the names of models too
-    yield server
-    server.stop()
+    try:
+        fill(server)
+        server.stop()
+        server.start()  # its scan finds what is there, the names of models too
+        yield server
+    finally:
+        server.stop()
 
 
 @pytest.fixture(scope="module")
