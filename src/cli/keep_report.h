@@ -32,6 +32,7 @@ inline std::string foreign_line(const Foreign& foreign) {
 }
 
 inline std::string space_line(const Space& space) {
+    if (space.capacity_bytes == 0) return "free space: not told by this store\n";
     const auto quota = space.quota_bytes == 0 ? "" : fmt::format(", quota {}", format_size(space.quota_bytes));
     return fmt::format("free space: {} of {}{}\n", format_size(space.free_bytes), format_size(space.capacity_bytes),
                        quota);

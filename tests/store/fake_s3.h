@@ -52,10 +52,12 @@ class FakeS3 {
         std::string bytes, etag, metadata, checksum;
     };
 
-    FakeS3() : server_([this](http::Exchange& exchange) { return serve(exchange); }) {}
+    explicit FakeS3(std::shared_ptr<const http::TlsContext> tls = nullptr)
+        : scheme_(tls ? "https" : "http"),
+          server_([this](http::Exchange& exchange) { return serve(exchange); }, 1, std::move(tls)) {}
     ~FakeS3() { ending_ = true; }
 
-    std::string url() const { return "http://127.0.0.1:" + server_.address().port; }
+    std::string url() const { return scheme_ + "://127.0.0.1:" + server_.address().port; }
     std::string uri(const std::string& more = {}, const std::string& prefix = "/p") const {
         return "s3://bucket" + prefix + "?endpoint=" + url() + more;
     }
@@ -412,6 +414,7 @@ class FakeS3 {
                       0};
     }
 
+    const std::string scheme_;
     mutable std::mutex mutex_;
     std::map<std::string, Object> objects_;
     std::map<std::string, Upload> uploads_;

@@ -2,6 +2,7 @@
 // What an s3: store asks a server for, and what it makes of its answers, good and bad.
 #include <set>
 
+#include "http/test_certificate.h"
 #include "store/fake_s3.h"
 
 namespace kvern::testing {
@@ -589,6 +590,26 @@ TEST_F(S3, SeveralThreadsShareTheWork) {
         EXPECT_EQ(get("k/" + std::to_string(i), back).status, Status::ok);
         EXPECT_EQ(back.text(), values[i].text());
     }
+}
+
+TEST(S3Tls, TrustsTheRootsThatAreGiven) {
+    TempFolder folder;
+    const http::testing::TestCertificate certificate(folder.path());
+    const auto tls = http::TlsContext::server(certificate.certificate_file, certificate.key_file);
+    ASSERT_TRUE(tls) << tls.error().message;
+    FakeS3 s3(*tls);
+    const auto store = open_s3(s3.uri("&ca=" + certificate.certificate_file));
+    const auto value = filled(5 * mib + 3, 1);
+    const auto op = put_op("k", value);
+    ASSERT_OK(op, run(*store, op));
+    const Memory back(value.size_bytes());
+    const auto get = get_op("k", {back.buffer()});
+    ASSERT_OK(get, run(*store, get));
+    EXPECT_EQ(back.text(), value.text());
+    const auto stranger = open_s3(s3.uri());
+    const auto outcome = run(*stranger, op);
+    EXPECT_FAILED(outcome, ErrorCode::permission);
+    EXPECT_NE(outcome.error.message.find("ca=FILE"), std::string::npos) << outcome.error.message;
 }
 
 TEST(S3Bucket, IsMade) {
