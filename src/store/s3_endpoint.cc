@@ -247,8 +247,13 @@ Outcome S3Endpoint::refusal(const S3Request& request, const Attempt& attempt) co
             return failed(ErrorCode::permission, text + " (set this host's clock)");
         case S3Verdict::other_region:
             return failed(ErrorCode::invalid_argument, text + " (region " + region_ + " was tried; give region=)");
-        case S3Verdict::keys_refused:
         case S3Verdict::denied:
+            // AWS does not let everybody know what is missing.
+            return failed(ErrorCode::permission,
+                          request.method == "HEAD" || request.method == "GET"
+                              ? text + " (missing keys are answered so too, unless s3:ListBucket is allowed)"
+                              : text);
+        case S3Verdict::keys_refused:
             return failed(ErrorCode::permission, text);
         case S3Verdict::no_space:
             return failed(ErrorCode::no_space, text);

@@ -66,6 +66,7 @@ class S3Endpoint {
     http::Task<std::optional<Outcome>> learn_conditions(TimePoint deadline);
     bool honours_conditions() const { return facts_.conditions.load() == Known::yes; }
     bool answers_exists() const { return facts_.exists.load() == Known::yes; }
+    void forget_exists() { facts_.exists = Known::no; }  // it answered wrongly; its next answer may say yes again
     Known speaks_kvern() const { return facts_.exists.load(); }
 
     TimePoint deadline() const { return loop_.now() + options_.timeout; }  // of what starts now

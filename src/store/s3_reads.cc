@@ -180,7 +180,8 @@ http::Task<void> stat_into(S3Endpoint& endpoint, const Op& op, Outcome& outcome)
     outcome = co_await s3_stat(endpoint, op);
 }
 
-http::Task<std::vector<Outcome>> ask_exists(S3Endpoint& endpoint, std::span<const Op* const> ops) {
+// Nothing: this server does not answer such questions (any more).
+http::Task<std::optional<std::vector<Outcome>>> ask_exists(S3Endpoint& endpoint, std::span<const Op* const> ops) {
     S3Request request;
     request.method = "POST";
     request.query.push_back({"kvern-exists", ""});
@@ -190,10 +191,15 @@ http::Task<std::vector<Outcome>> ask_exists(S3Endpoint& endpoint, std::span<cons
         request.text += '\n';
     }
     auto answer = co_await endpoint.call(request, endpoint.deadline());
-    if (answer.ended) co_return std::vector<Outcome>(ops.size(), *answer.ended);
-    if (!answer.good()) co_return std::vector<Outcome>(ops.size(), unexpected(endpoint, "", answer));
-    auto stats = parse_exists(answer.http.text, ops.size());
-    if (!stats) co_return std::vector<Outcome>(ops.size(), odd_answer(endpoint, "", stats.error().message));
+    const bool refused = answer.ended && (answer.ended->error.code == ErrorCode::not_supported ||
+                                          answer.ended->error.code == ErrorCode::io);
+    if (answer.ended && !refused) co_return std::vector<Outcome>(ops.size(), *answer.ended);
+    auto stats = answer.good() ? parse_exists(answer.http.text, ops.size())
+                               : Result<std::vector<std::optional<Stat>>>(fail(ErrorCode::io, ""));
+    if (!stats) {
+        endpoint.forget_exists();
+        co_return std::nullopt;
+    }
     std::vector<Outcome> outcomes(ops.size(), missed());
     for (std::size_t i = 0; i < ops.size(); ++i) {
         auto& stat = (*stats)[i];
@@ -207,20 +213,19 @@ http::Task<std::vector<Outcome>> ask_exists(S3Endpoint& endpoint, std::span<cons
 }  // namespace
 
 http::Task<std::vector<Outcome>> s3_stats(S3Endpoint& endpoint, std::span<const Op* const> ops) {
-    std::vector<Outcome> outcomes(ops.size());
-    if (endpoint.answers_exists() && ops.size() > 1) {
-        outcomes.clear();
-        while (!ops.empty()) {
-            const auto some = ops.first(std::min(ops.size(), limits::s3_exists_keys_max));
-            auto told = co_await ask_exists(endpoint, some);
-            std::move(told.begin(), told.end(), std::back_inserter(outcomes));
-            ops = ops.subspan(some.size());
-        }
-        co_return outcomes;
+    std::vector<Outcome> outcomes;
+    while (endpoint.answers_exists() && ops.size() > 1) {
+        const auto some = ops.first(std::min(ops.size(), limits::s3_exists_keys_max));
+        auto told = co_await ask_exists(endpoint, some);
+        if (!told) break;
+        std::move(told->begin(), told->end(), std::back_inserter(outcomes));
+        ops = ops.subspan(some.size());
     }
+    const auto known = outcomes.size();
+    outcomes.resize(known + ops.size());
     Together looks;
     for (std::size_t i = 0; i < ops.size(); ++i) {
-        looks.start(stat_into(endpoint, *ops[i], outcomes[i]));
+        looks.start(stat_into(endpoint, *ops[i], outcomes[known + i]));
         co_await looks.at_most(endpoint.options().connections - 1);
     }
     co_await looks.at_most(0);

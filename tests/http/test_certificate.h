@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A key and a certificate that it signs itself, for 127.0.0.1 and localhost, as PEM files: a server's, and a client's root.
+// A key and a certificate that it signs itself, for 127.0.0.1 and localhost, as PEM files: a server's, and a client's
+// root.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,15 +29,13 @@ struct TestCertificate {
         auto* const name = X509_get_subject_name(certificate);
         X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>("test"), -1, -1, 0);
         X509_set_issuer_name(certificate, name);
-        auto* const names =
-            X509V3_EXT_conf_nid(nullptr, nullptr, NID_subject_alt_name, "IP:127.0.0.1,DNS:localhost");
+        auto* const names = X509V3_EXT_conf_nid(nullptr, nullptr, NID_subject_alt_name, "IP:127.0.0.1,DNS:localhost");
         X509_add_ext(certificate, names, -1);
         X509_EXTENSION_free(names);
         EXPECT_NE(X509_sign(certificate, key, EVP_sha256()), 0);
         write(certificate_file, [&](FILE* file) { return PEM_write_X509(file, certificate); });
-        write(key_file, [&](FILE* file) {
-            return PEM_write_PrivateKey(file, key, nullptr, nullptr, 0, nullptr, nullptr);
-        });
+        write(key_file,
+              [&](FILE* file) { return PEM_write_PrivateKey(file, key, nullptr, nullptr, 0, nullptr, nullptr); });
         X509_free(certificate);
         EVP_PKEY_free(key);
     }

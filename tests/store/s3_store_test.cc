@@ -427,6 +427,13 @@ TEST(S3Kvern, ManyStatsAreOneRequest) {
         EXPECT_EQ(completion.outcome.stat.mtime_ns % 1'000'000'000, 0);
     }
     EXPECT_EQ(s3.requests(), std::vector<std::string>{"POST /bucket?kvern-exists="});
+    // Another server behind the same address.
+    s3.fault({.method = "POST", .status = 501, .code = "NotImplemented"});
+    for (int i = 0; i < 100; ++i) ops[static_cast<std::size_t>(i)] = plain_op(OpKind::stat, "k/" + std::to_string(i));
+    store->submit(ops, queue);
+    std::size_t there = 0;
+    for (const auto& completion : collect(queue, 100)) there += completion.outcome.status == Status::ok;
+    EXPECT_EQ(there, 50U);
     const auto space = run(*store, plain_op(OpKind::space));
     EXPECT_EQ(space.status, Status::ok) << space.error.message;
     EXPECT_EQ(space.space.free_bytes, 400U);
