@@ -150,6 +150,8 @@ SUITES = [
           unnamed=False),
     Suite("s3", "kvern serve and s3: with other people's clients and servers, quickly", 600, s3_steps),
     Suite("interop", "the same with all of them, everything that takes long, and a real vLLM", 3600, interop_steps, unnamed=False),
+    Suite("ceph", "s3: with Ceph's gateway, which needs root and a quarter of a minute to start", 900,
+          lambda junit: s3_steps(junit, "--interop", "--all", "-k", "ceph"), unnamed=False),
     Suite("fault", "writers that die, full disks, dead mounts", 300, lambda junit: [ctest("release", junit, "^fault$")]),
     Suite("wheel", "pip install into a bare environment", 600, lambda junit: pytest("tests/wheel", junit)),
     Suite("deb", "the Debian package in a throw-away root", 300, lambda junit: pytest("tests/deb", junit)),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import threading
 from abc import ABC, abstractmethod
@@ -258,7 +259,7 @@ class S3cmd(Command):
     def program(self) -> list[str | Path]:
         return ["/usr/bin/s3cmd", "--config=/dev/null", f"--access_key={self.endpoint.access}",
                 f"--secret_key={self.endpoint.secret}", f"--host={self.endpoint.address}", "--no-ssl", "--no-progress",
-                f"--host-bucket={self.endpoint.address}", "--multipart-chunk-size-mb=5", "--max-retries=0"]
+                f"--host-bucket={self.endpoint.address}", "--multipart-chunk-size-mb=5"]
 
     def put_file(self, path: Path, key: str) -> None:
         self.run("put", path, f"s3://{self.bucket}/{key}")
@@ -290,7 +291,11 @@ class Rclone(Command):
         self.run("copyto", path, self.remote(key))
 
     def get_file(self, key: str, path: Path) -> subprocess.CompletedProcess:
-        return self.run("copyto", self.remote(key), path, check=False)
+        done = self.run("copyto", self.remote(key), path, check=False)
+        if done.returncode == 0 and not path.is_file():  # what is no object is a folder to it, and an empty one is there
+            shutil.rmtree(path, ignore_errors=True)
+            raise Missing
+        return done
 
     def keys(self, prefix: str = "") -> list[str]:
         names = self.run("lsf", "--recursive", "--files-only", self.remote()).stdout.splitlines()
@@ -307,7 +312,7 @@ class S3fs(Command):
 
     def program(self) -> list[str | Path]:
         python = ROOT / ".venv-interop-s3fs" / "bin" / "python"
-        return [os.environ.get("KVERN_S3FS_PYTHON", python), Path(__file__).with_name("s3fs_command.py"), self.endpoint.url]
+        return [python, Path(__file__).with_name("s3fs_command.py"), self.endpoint.url]
 
     def put_file(self, path: Path, key: str) -> None:
         self.run("put", self.bucket, key, path)

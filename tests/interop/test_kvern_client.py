@@ -155,7 +155,8 @@ def test_only_the_first_creator_stores(store: KvernStore, name: str):
 OVER_S3 = {"*Aging*": "they look into files", "*EveryVersionHasAnotherEtag": "S3's ETag is that of the bytes"}
 NO_SPACE = {"*TellsItsSpace": "S3 has no request for it; kvern serve has"}
 NO_BYTES = {"*ListsInByteOrderWithPrefixAfterAndLimit": "its keys are UTF-8 only"}
-NOT_KEPT = {"kvern over TLS": {}, "ceph": NO_SPACE, "moto": NO_SPACE | NO_BYTES,
+NO_IF_MATCH = {"*PutWithEtagReplacesOnlyThatVersion": "its PUT has no conditions", "*OnePutOfManyWithTheSameEtagWins": "the same"}
+NOT_KEPT = {"kvern over TLS": {}, "ceph": NO_SPACE | NO_BYTES | NO_IF_MATCH, "moto": NO_SPACE | NO_BYTES,
             "seaweedfs": NO_SPACE | NO_BYTES | {"*ListsAsAModelDoes": "it leaves out what sorts between a folder and its name"}}
 
 
