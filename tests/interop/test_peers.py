@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -58,11 +59,13 @@ def test_lmcache_stores_and_loads(serve, bucket: str, hosts: list[str], kib: int
                "s3_prefer_http2": False, "aws_access_key_id": ACCESS, "aws_secret_access_key": SECRET, "s3_num_io_threads": 4}
     said = run(serve, *hosts, PYTHON.with_name("lmcache"), "bench", "l2", "--l2-adapter", json.dumps(adapter), "--num-keys",
                str(keys), "--in-flight", "1", "--data-size-kb", str(kib), "--l1-align-bytes", "4096", "--rounds", str(rounds),
-               "--no-skip-verify", "--format", "json", LMCACHE_TRACK_USAGE="false", PYTHONUNBUFFERED="1")
+               "--lookup-max-hit-rate", "1.0", "--no-skip-verify", "--format", "json", LMCACHE_TRACK_USAGE="false", PYTHONUNBUFFERED="1")
     assert "verified OK" in said, said[-3000:]
     metrics = json.loads(said[said.index('{\n  "title"'):said.rindex("\n}") + 2])["metrics"]
     operations = {one["operation"]: one for name, one in metrics.items() if name.startswith("op_")}
     for name in ("Store", "Load"):
         assert operations[name]["total_success"] == operations[name]["total_keys"] > 0, operations[name]
+    looked_up = re.findall(r"found=(\d+)/(\d+)", said)
+    assert looked_up and all(found == asked for found, asked in looked_up), looked_up
     sizes = [one["Size"] for one in serve.boto3().list_objects_v2(Bucket=bucket)["Contents"]]
     assert len(sizes) >= operations["Store"]["total_keys"] and set(sizes) == {kib << 10}  # it warms up, too
