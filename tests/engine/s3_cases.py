@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
 from cases import ask_until_hit, flip, stored_tokens
 from fault_cases import Faults, faults_while_serving
@@ -16,7 +17,7 @@ from reply import Reply
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "interop"))
 import servers  # noqa: E402
-from wire import Request, ask  # noqa: E402
+from wire import Request, Wire, ask  # noqa: E402
 
 BUCKET = "kv-cache"
 TOKENS = 1000  # three whole chunks
@@ -34,6 +35,15 @@ class Served:
         assert made.status == 200, made
         self.uri = f"s3://{BUCKET}/kv?endpoint={endpoint.url}&region={servers.REGION}"
         self.objects = self.server.data / "object" / BUCKET / "kv"
+
+    def serves(self, path: Path) -> bool:
+        """The object in this file is there, and whole: the server verifies what it sends."""
+        key = str(path.relative_to(self.objects.parent)).removesuffix("#")
+        with Wire(self.server.endpoint) as wire:
+            try:
+                return wire.ask(Request(self.server.endpoint, "GET", f"/{BUCKET}/{quote(key)}").sign()).status == 200
+            except ConnectionError:
+                return False  # found out in the middle
 
 
 def ask_each(model: str, folder: str, prompts: list[tuple[int, int]], expect_objects: int = 0) -> list[tuple[Reply, list[int]]]:
@@ -60,6 +70,7 @@ class Trouble:
     cold: Reply
     hurt: list[Reply] = field(default_factory=list)
     healed: Reply | None = None
+    whole: int = 0  # objects that can be read again at the end
     slowest_s: float = 0.0  # of `hurt`
     cold_s: float = 0.0
 
@@ -96,9 +107,13 @@ def removed_and_damaged(model: str, folder: str) -> dict[str, Trouble]:
             "cut short": lambda paths: os.truncate(paths[1], paths[1].stat().st_size // 2)}.items()):
         known = set(objects(served.objects))
         found[name] = begin(engine, served, seed)
-        harm([path for path in objects(served.objects) if path not in known])
+        paths = [path for path in objects(served.objects) if path not in known]
+        harm(paths)
         suffer(engine, found[name], seed)
         heal(engine, found[name], seed)
+        end = time.monotonic() + 15  # a hit that fails is still counted as one, so the objects are looked at
+        while "removed" in name and found[name].whole < len(paths) and time.monotonic() < end:
+            found[name].whole = sum(served.serves(path) for path in paths)
     engine.close()
     served.server.kill()
     return found
