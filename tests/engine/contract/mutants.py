@@ -93,6 +93,8 @@ MUTANTS = [
     Mutant("a full hit is offered where there are states", HALF, "return has_state_ ? std::min",
            "return false ? std::min", (WRONG, *HANG), ("state full",)),
     Mutant("an object is not checked", LOADER, "if (mismatches == 0) {", "if (true) {", (WRONG,)),
+    Mutant("the staging of a read that hangs is given to somebody else", LOADER,
+           "read.quarantine = staging_->quarantine(std::move(*read.lease));", "read.lease.reset();", (WRONG, "I8", "crash")),
     Mutant("what is in an object's header is not looked at", LOADER, "        if (checked) {",
            "        if (true) {", (WRONG, "crash")),
 ]
