@@ -117,6 +117,7 @@ Task<HttpClient::Exchanged> HttpClient::attempt(Connection& connection, const Ht
 Task<HttpClient::Exchanged> HttpClient::exchange(const HttpRequest& request) {
     co_await Turn{*this};
     Exchanged outcome = tl::unexpected(HttpFailure{});
+    bool repeated = false;
     for (bool fresh = false;; fresh = true) {
         auto got = co_await connection(fresh, request.deadline);
         if (!got) {
@@ -126,11 +127,15 @@ Task<HttpClient::Exchanged> HttpClient::exchange(const HttpRequest& request) {
         auto& connection = **got;
         busy_.push_back(&connection);
         bool answered = false;
+        const auto began = loop_.now();
+        const auto aborts = aborts_;
         outcome = co_await attempt(connection, request, answered);
         std::erase(busy_, &connection);
-        if (!outcome && !answered && connection.reused && !fresh &&
-            outcome.error().error.code == ErrorCode::unavailable && loop_.now() < request.deadline) {
-            continue;  // the server had closed it; what it takes twice is the same
+        const bool dead = !outcome && !answered && outcome.error().error.code == ErrorCode::unavailable &&
+                          loop_.now() - began < options_.stall_limit && aborts_ == aborts;
+        if (dead && connection.reused && !fresh && loop_.now() < request.deadline) {
+            repeated = !outcome.error().unsent;
+            continue;  // the server had closed it, most likely before it read this
         }
         if (outcome && outcome->head.keep_alive && connection.reader.body_ended() && !connection.reader.holds_bytes()) {
             connection.stream->deadline(TimePoint::max());
@@ -139,11 +144,17 @@ Task<HttpClient::Exchanged> HttpClient::exchange(const HttpRequest& request) {
         }
         break;
     }
+    if (outcome) {
+        outcome->repeated = repeated;
+    } else {
+        outcome.error().unsent = outcome.error().unsent && !repeated;
+    }
     give_turn();
     co_return outcome;
 }
 
 void HttpClient::abort_all(const std::string& reason) {
+    ++aborts_;
     for (auto* connection : busy_) connection->stream->abort(reason);
 }
 

@@ -33,6 +33,7 @@ struct HttpAnswer {
     Head head;
     std::uint64_t body_bytes = 0;  // in `into`
     std::string text;              // a body that is not in `into`, at most limits::http_text_bytes_max
+    bool repeated = false;  // the request was also sent on a kept connection that was dead: it may be the second one
 };
 
 struct HttpFailure {
@@ -76,6 +77,7 @@ class HttpClient {
     const HttpClientOptions options_;
     std::vector<std::unique_ptr<Connection>> kept_;  // newest last
     std::vector<Connection*> busy_;
+    std::uint64_t aborts_ = 0;
     std::size_t used_ = 0;  // connections that a request has
     std::deque<std::coroutine_handle<>> waiting_;
 };

@@ -298,6 +298,7 @@ http::Task<S3Answer> S3Endpoint::call(const S3Request& request, TimePoint deadli
             co_return answer;
         }
         auto made = co_await attempt(request, *keys, deadline);
+        answer.unclear = answer.unclear || made.http.repeated;
         const bool final_failure = made.failure && made.failure->code != ErrorCode::unavailable;
         const bool again =
             made.failure ? !final_failure : made.verdict == S3Verdict::trouble || made.verdict == S3Verdict::throttled;
