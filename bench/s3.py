@@ -7,8 +7,8 @@
 
 Contenders take turns within a round, so that a busy machine is busy for all; a cell is the best of its rounds, and each
 ratio is of two cells. Figures are GB (1e9 bytes) a second, CPU seconds a GB (client and server apart), requests a second.
-Peers that are not installed are left out and named: nginx is a Debian package, the Python clients and SeaweedFS are in
-.venv-interop (./run test interop makes it).
+Peers that are not installed are left out and named: nginx is a Debian package; the Python clients and SeaweedFS are in
+.venv-interop, NIXL in .venv-lmcache (./run setup --interop makes both).
 """
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "release"
 INTEROP = ROOT / ".venv-interop" / "bin"
+WITH_NIXL = ROOT / ".venv-lmcache" / "bin"  # NIXL comes with LMCache
 KEYS = {"KVERN_ACCESS_KEY": "bench-access", "KVERN_SECRET_KEY": "bench-secret",
         "AWS_ACCESS_KEY_ID": "bench-access", "AWS_SECRET_ACCESS_KEY": "bench-secret"}
 MIB = 1 << 20
@@ -213,7 +214,7 @@ def bench_server(args: argparse.Namespace, folder: Path) -> tuple[dict, list[str
                     run(f"GET {name} {server.name if server else ''}", server, "get", size, path)
                 for server in (receive, mem, weed):
                     run(f"PUT {name} {server.name if server else ''}", server, "put", size, f"/{BUCKET}/{key}",
-                        options=() if server is receive else ("--checksum",))
+                        options=("--checksum",))
             for server in (origin, mem, files):
                 path = f"/{BUCKET}/4KiB" + ("" if server is origin else "-0-0")
                 run(f"GET 4 KiB {server.name if server else ''}", server, "epoll", 4096, path, connections=16)
@@ -253,7 +254,6 @@ def bench_client(args: argparse.Namespace, folder: Path) -> tuple[dict, list[str
     cells: dict[str, dict] = {}
     missing: list[str] = []
     uri = f"s3://{BUCKET}?endpoint=http://127.0.0.1:{origin.port}&checksum=none"
-    python = INTEROP / "python"
 
     def keep(cell: str, result: dict) -> None:
         cells[cell] = best(cells.get(cell), result)
@@ -270,6 +270,7 @@ def bench_client(args: argparse.Namespace, folder: Path) -> tuple[dict, list[str
     def peer(client: str, name: str, size: int, keys: list[str]) -> None:
         if client in missing:
             return
+        python = (WITH_NIXL if client == "nixl" else INTEROP) / "python"
         command = [str(python), str(ROOT / "bench" / "s3_peers.py"), client, "--port", str(origin.port), "--bucket", BUCKET,
                    "--depth", str(CONNECTIONS), "--bytes", str(size), "--seconds", str(args.seconds), *keys]
         ran = subprocess.run(command, capture_output=True, text=True, env=os.environ | KEYS) if python.exists() else None

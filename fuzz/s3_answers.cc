@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What S3 servers and metadata services answer, and the files that AWS's tools write.
-#include "store/s3_answers.h"
+#include "store/s3/answers.h"
 
 #include "fuzz.h"
 #include "kvern/limits.h"
-#include "store/s3_credentials.h"
-#include "store/s3_profiles.h"
+#include "store/s3/credentials.h"
+#include "store/s3/profiles.h"
 
 namespace kvern::fuzz {
 

@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "fuzz.h"
 #include "kvern/limits.h"
-#include "store/file_store.h"
+#include "store/file/store.h"
 #include "store/mem_store.h"
 
 namespace kvern::fuzz {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the fuzz targets that the preset `fuzz` built: each from its own seeds, the inputs that broke it once
+"""Runs the fuzz targets that the preset `asan-ubsan` built: each from its own seeds, the inputs that broke it once
 (fuzz/regressions/TARGET) and what earlier runs found (build/fuzz/corpus/TARGET), for its share of the time.
 
 An input that breaks a target is kept in build/fuzz/found; put it into fuzz/regressions/TARGET with the fix.
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-BUILD = ROOT / "build" / "fuzz"
+PROGRAMS, BUILD = ROOT / "build" / "asan-ubsan" / "fuzz", ROOT / "build" / "fuzz"
 INPUT_BYTES_MAX = 4096  # of invented inputs; seeds and regressions may be larger
 # Nothing may take memory by a number in its input: the largest seed is 200 kB, a JSON document of it some MiB.
 LIMITS = ["-rss_limit_mb=512", "-malloc_limit_mb=64", "-timeout=10"]
@@ -46,7 +46,7 @@ def targets() -> list[str]:
 
 def fuzz(target: str, seconds: int) -> Outcome:
     """Seeds, then every known input once whatever its size, then the search."""
-    program = BUILD / "fuzz" / f"kvern_fuzz_{target}"
+    program = PROGRAMS / f"kvern_fuzz_{target}"
     seeds, corpus, found = BUILD / "seeds" / target, BUILD / "corpus" / target, BUILD / "found"
     shutil.rmtree(seeds, ignore_errors=True)
     for folder in (seeds, corpus, found):

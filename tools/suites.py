@@ -107,7 +107,7 @@ def house_steps(junit: Path) -> list[Step]:
 
 
 def asan_steps(junit: Path) -> list[Step]:
-    return [*cmake_build("asan-ubsan", ["-DKVERN_CLI=OFF"], []), ctest("asan-ubsan", junit)]
+    return [*cmake_build("asan-ubsan", [], []), ctest("asan-ubsan", junit)]
 
 
 def tsan_steps(junit: Path) -> list[Step]:
@@ -120,11 +120,11 @@ def tsan_steps(junit: Path) -> list[Step]:
     only = "^(" + "|".join(rooms) + ")$"
     tests = ctest("tsan", junit, only, fixed)
     tests.env["GTEST_FILTER"] = "-S3*"  # a loop's coroutines stay on its thread; they run under the address sanitizer
-    return [*cmake_build("tsan", ["-DKVERN_CLI=OFF"], built), tests]
+    return [*cmake_build("tsan", [], built), tests]
 
 
 def fuzz_steps(junit: Path) -> list[Step]:
-    return [*cmake_build("fuzz", [], []), Step([str(PYTHON), "tools/fuzz.py", "--seconds", "60", "--junit", str(junit)])]
+    return [*cmake_build("asan-ubsan", [], ["kvern_fuzz"]), Step([str(PYTHON), "tools/fuzz.py", "--seconds", "60", "--junit", str(junit)])]
 
 
 def s3_steps(junit: Path, setup: str = "--s3", *options: str) -> list[Step]:

@@ -110,12 +110,15 @@ inline constexpr std::uint64_t server_memory_reserve_bytes = std::uint64_t{64} <
 inline constexpr std::size_t server_connections_default = 4096;
 inline constexpr std::size_t server_first_read_bytes = std::size_t{64} << 10;     // an object that fits is read at once
 inline constexpr std::size_t server_read_window_bytes = std::size_t{1} << 20;     // of larger ones, so much at a time
+inline constexpr std::size_t server_send_buffer_bytes = std::size_t{512} << 10;   // of a socket; the kernel doubles it
 inline constexpr std::size_t server_window_bytes = std::size_t{4} << 20;          // of what is stored piecewise
 inline constexpr std::size_t server_whole_put_bytes_max = std::size_t{16} << 20;  // larger ones are stored piecewise
-inline constexpr milliseconds server_memory_wait{30000};  // of a request for memory; then SlowDown
+inline constexpr std::size_t server_damaged_known_max = 1024;  // objects found damaged that are remembered
+inline constexpr milliseconds server_memory_wait{30000};       // of a request for memory; then SlowDown
 inline constexpr milliseconds server_head_limit{15000};   // from the first byte of a head to its end; TLS handshake
 inline constexpr milliseconds server_idle_limit{75000};   // of a connection between requests
 inline constexpr milliseconds server_stall_limit{30000};  // of a body that does not move
+inline constexpr milliseconds server_ready_wait{2000};    // of /-/ready for the store; then it is not ready
 inline constexpr milliseconds server_drain{30000};        // at a stop, for requests under way
 inline constexpr milliseconds bucket_known_for{5000};     // a bucket is not asked for again for so long
 inline constexpr milliseconds usage_scan_interval{5 * 60 * 1000};

@@ -42,7 +42,8 @@ struct Op {
     // get: bytes [offset, offset + length) of the value into `buffers`, in order. length whole_value = up to the end.
     //      Fewer bytes than asked for, or more than the buffers hold, is failed(io), never a short success; the value's
     //      whole size, etag and mtime come back in Outcome::stat, also with a failure where the value could be opened.
-    //      An offset beyond the end is failed(invalid_argument).
+    //      An offset beyond the end is failed(invalid_argument). failed(corrupt): the store itself knows that the bytes
+    //      are not what was put; Outcome::stat.etag, where it is known, names that version.
     // put, append: `buffers` are the bytes.
     std::uint64_t offset = 0;
     std::uint64_t length = whole_value;
@@ -119,6 +120,9 @@ class CompletionQueue {
     int event_fd() const { return event_fd_; }
     // All completions so far, oldest first; clears the eventfd. Never blocks.
     std::vector<Completion> drain();
+    // Until the next drain(), which the caller promises to call soon on this thread, the eventfd stays as it is: spares
+    // two system calls where operations end while they are submitted.
+    void hush();
     // Blocks until a completion is there (true) or the timeout passed (false). A negative timeout waits for ever.
     bool wait(std::chrono::milliseconds timeout) const;
 
@@ -127,9 +131,13 @@ class CompletionQueue {
     void push(std::vector<Completion>&& batch);
 
   private:
+    void signal();  // under mutex_
+
     int event_fd_ = -1;
     std::mutex mutex_;
-    std::vector<Completion> completions_;
+    std::vector<Completion> completions_;  // under mutex_, as the next two
+    bool hushed_ = false;
+    bool signalled_ = false;  // the eventfd is readable
 };
 
 struct Capabilities {

@@ -35,6 +35,15 @@ class WallClock {
     static const WallClock& system();  // the real one, never destroyed
 };
 
+// Nanoseconds since 1970 of a time that someone else tells. What cannot be told so becomes the nearest that can: before
+// 1970 that is 0, from April 2262 on the greatest number.
+constexpr std::int64_t unix_ns(std::chrono::seconds whole, std::chrono::nanoseconds rest = {}) {
+    constexpr auto latest = std::chrono::nanoseconds::max();
+    if (whole < std::chrono::seconds(0)) return 0;
+    if (whole >= std::chrono::floor<std::chrono::seconds>(latest)) return latest.count();
+    return (std::chrono::nanoseconds(whole) + rest).count();
+}
+
 class FakeWallClock final : public WallClock {
   public:
     std::int64_t now_ns() const override { return now_ns_; }

@@ -24,7 +24,7 @@
 #include "cli/interrupt.h"
 #include "cli/plain_loops.h"
 #include "kvern/limits.h"
-#include "store/s3_store.h"
+#include "store/s3/store.h"
 
 namespace kvern::cli {
 namespace {

@@ -16,7 +16,7 @@ std::string_view remedy(const Op& op, const Outcome& outcome) {
     }
     switch (outcome.error.code) {
         case ErrorCode::permission:
-            return "; check who owns the store's root and its mode";
+            return "; check the rights: file: has the owner and mode of its root, s3: the access key";
         case ErrorCode::no_space:
             return "; free space in the store or put somewhere else";
         default:

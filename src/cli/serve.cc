@@ -29,6 +29,7 @@ struct Options {
     std::uint64_t memory_bytes = limits::server_memory_bytes_default;
     std::uint64_t threads = 0;
     std::uint64_t connections = limits::server_connections_default;
+    std::uint64_t send_buffer_bytes = limits::server_send_buffer_bytes;
     std::optional<std::chrono::milliseconds> drain;
 };
 
@@ -111,6 +112,7 @@ Result<server::ServeOptions> serve_options(const Options& options) {
     serve.memory_bytes = options.memory_bytes;
     serve.threads = static_cast<unsigned>(options.threads);
     serve.connections_max = options.connections;
+    serve.send_buffer_bytes = options.send_buffer_bytes;
     serve.access_log = options.access_log;
     return serve;
 }
@@ -191,6 +193,8 @@ Command serve_command() {
             arguments.size("--memory", options->memory_bytes, "Memory of the server, the store mem: aside");
             arguments.number("--threads", options->threads, "Event loops, at most one a core; 0: one a core");
             arguments.number("--connections", options->connections, "Open connections at most");
+            arguments.size("--send-buffer", options->send_buffer_bytes,
+                           "Of a connection, for bytes under way; more for clients far away; 0: the kernel's choice");
             arguments.text("--quota", options->quotas, "Most that buckets may hold: cache=500GiB,*=1TiB");
             arguments.text("--access-log", options->access_log,
                            "File for a JSON line a request; '-' is standard output");

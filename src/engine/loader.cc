@@ -322,7 +322,9 @@ void Loader::finish_read(Read read, const Outcome& outcome) {
     const ObjectLayout& layout = layouts_[read.facts.group];
     LoadFailure reason = LoadFailure::store_error;
     std::string why = outcome.error.message;
-    if (!outcome.stat.etag.empty() && outcome.stat.size_bytes != layout.object_bytes) {
+    if (outcome.status == Status::failed && outcome.error.code == ErrorCode::corrupt) {
+        reason = LoadFailure::mismatch;  // the store's own sums say so
+    } else if (!outcome.stat.etag.empty() && outcome.stat.size_bytes != layout.object_bytes) {
         reason = LoadFailure::mismatch;
         why = fmt::format("it has {} bytes, expected {}", outcome.stat.size_bytes, layout.object_bytes);
     } else if (outcome.status == Status::ok && outcome.bytes == layout.object_bytes) {

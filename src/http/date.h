@@ -16,6 +16,11 @@ namespace kvern::http {
 using std::chrono::sys_seconds;
 using SysMilliseconds = std::chrono::sys_time<std::chrono::milliseconds>;
 
+// The second of a time that is counted in nanoseconds, as WallClock and stores tell it.
+inline sys_seconds second_of(std::int64_t time_ns) {
+    return sys_seconds(std::chrono::floor<std::chrono::seconds>(std::chrono::nanoseconds(time_ns)));
+}
+
 // The three forms that HTTP knows: "Sun, 06 Nov 1994 08:49:37 GMT", "Sunday, 06-Nov-94 08:49:37 GMT" (70 to 99 are of
 // the last century) and "Sun Nov  6 08:49:37 1994". Strict, but the name of the day need not fit the date.
 std::optional<sys_seconds> parse_http_date(std::string_view text);

@@ -25,13 +25,16 @@ struct Loop::Impl {
     bool ticking = false;
 };
 
-Watched::Watched(Loop& loop) : loop_(loop), next_(loop.watched_) {
+void Watched::make_known() {
+    known_ = true;
+    next_ = loop_.watched_;
     if (next_ != nullptr) next_->previous_ = this;
-    loop.watched_ = this;
-    if (!loop.impl_->ticking) loop.tick();
+    loop_.watched_ = this;
+    if (!loop_.impl_->ticking) loop_.tick();
 }
 
 Watched::~Watched() {
+    if (!known_) return;
     if (next_ != nullptr) next_->previous_ = previous_;
     (previous_ != nullptr ? previous_->next_ : loop_.watched_) = next_;
 }

@@ -22,23 +22,29 @@ class io_context;
 namespace kvern::http {
 
 // Something with a time limit that the loop looks at now and then (limits::http_tick): cheaper than a timer a wait.
-// Loop's thread. Registered while it exists.
+// Loop's thread, from the first limit on; before it may be made anywhere, and be destroyed when the loop has stopped.
 class Watched {
   public:
     virtual void overdue() = 0;  // called on the loop's thread, once the limit has passed; it may set another
 
   protected:
-    explicit Watched(class Loop& loop);
+    explicit Watched(class Loop& loop) : loop_(loop) {}
     virtual ~Watched();
     Watched(const Watched&) = delete;
     Watched& operator=(const Watched&) = delete;
-    void limit(TimePoint until) { until_ = until; }
+    void limit(TimePoint until) {
+        until_ = until;
+        if (!known_) make_known();
+    }
     void no_limit() { until_ = TimePoint::max(); }
 
   private:
     friend class Loop;
+    void make_known();
+
     Loop& loop_;
     TimePoint until_ = TimePoint::max();
+    bool known_ = false;  // to the loop, by the list
     Watched* next_ = nullptr;
     Watched* previous_ = nullptr;
 };

@@ -52,6 +52,7 @@ constexpr auto rows = std::to_array<Row>({
     {S3Code::no_such_key, "NoSuchKey", 404},
     {S3Code::no_such_upload, "NoSuchUpload", 404},
     {S3Code::not_implemented, "NotImplemented", 501},
+    {S3Code::object_damaged, "ObjectDamaged", 500},
     {S3Code::precondition_failed, "PreconditionFailed", 412},
     {S3Code::request_header_section_too_large, "RequestHeaderSectionTooLarge", 431},
     {S3Code::request_time_too_skewed, "RequestTimeTooSkewed", 403},

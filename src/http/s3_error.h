@@ -51,6 +51,7 @@ enum class S3Code : std::uint8_t {
     no_such_key,
     no_such_upload,
     not_implemented,
+    object_damaged,  // of this server's own: the object is there, its bytes are not what was stored
     precondition_failed,
     request_header_section_too_large,
     request_time_too_skewed,
@@ -68,13 +69,14 @@ unsigned http_status(S3Code code);
 struct S3Error {
     S3Code code = S3Code::internal_error;
     std::string message;
+    std::string etag{};  // of an object that is damaged: names this version, without quotes
 };
 
 template <class T = void>
 using S3Result = tl::expected<T, S3Error>;
 
 inline tl::unexpected<S3Error> refuse(S3Code code, std::string message) {
-    return tl::unexpected<S3Error>(S3Error{code, std::move(message)});
+    return tl::unexpected<S3Error>(S3Error{code, std::move(message), {}});
 }
 
 }  // namespace kvern::http

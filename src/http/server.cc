@@ -7,7 +7,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <cerrno>
 #include <condition_variable>
-#include <ctime>
+#include <limits>
 #include <mutex>
 
 #include "base/log.h"
@@ -17,18 +17,6 @@ namespace kvern::http {
 
 namespace asio = boost::asio;
 
-namespace {
-
-std::string http_date_now() {
-    const auto now = std::time(nullptr);
-    std::tm parts{};
-    gmtime_r(&now, &parts);
-    char text[64];
-    return {text, std::strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &parts)};
-}
-
-}  // namespace
-
 AnswerHead& AnswerHead::add(std::string_view name, std::string_view value) {
     lines_.append(name).append(": ").append(value).append("\r\n");
     return *this;
@@ -37,13 +25,14 @@ AnswerHead& AnswerHead::add(std::string_view name, std::string_view value) {
 // ---------------------------------------------------------------------------------------------------------- Exchange
 
 Exchange::Exchange(Loop& loop, std::size_t loop_index, Stream& stream, MessageReader& reader, Head head,
-                   const std::atomic<bool>& stopping)
+                   DateTexts& dates, const std::atomic<bool>& stopping)
     : loop_(loop),
       loop_index_(loop_index),
       stream_(stream),
       reader_(reader),
       head_(std::move(head)),
       started_(loop.now()),
+      dates_(dates),
       stopping_(stopping),
       keep_(head_.keep_alive),
       read_before_(stream.read_bytes()) {
@@ -85,7 +74,11 @@ void Exchange::begin(const AnswerHead& head, std::uint64_t size_bytes) {
     // A body that was asked for by nobody may still be on its way or not: this connection can't be read on.
     if (stopping_ || (!asked_for_body_ && !reader_.body_ended())) keep_ = false;
     pending_.append("HTTP/1.1 ").append(std::to_string(status_)).append(" ").append(reason_phrase(status_));
-    pending_.append("\r\nDate: ").append(http_date_now()).append("\r\n").append(always_).append(head.lines());
+    pending_.append("\r\nDate: ")
+        .append(dates_.http(second_of(WallClock::system().now_ns())))
+        .append("\r\n")
+        .append(always_)
+        .append(head.lines());
     if (status_ != 204 && status_ != 304)
         pending_.append("Content-Length: ").append(std::to_string(size_bytes)).append("\r\n");
     pending_.append(keep_ ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n");
@@ -129,6 +122,13 @@ void Exchange::break_off(std::string reason) {
 
 namespace {
 
+// The kernel doubles it, for what it keeps beside the bytes; only root gets more than net.core.wmem_max.
+void set_send_buffer(int fd, std::size_t size_bytes) {
+    const int size = static_cast<int>(std::min<std::size_t>(size_bytes, std::numeric_limits<int>::max() / 2));
+    if (size == 0 || setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof size) == 0) return;
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+}
+
 // A connection while it lives, known to its loop.
 struct Live {
     Stream* stream = nullptr;
@@ -141,7 +141,11 @@ struct Live {
 
 struct Server::Impl {
     Impl(ServerOptions given, Handler handle, std::vector<Loop*> all)
-        : options(std::move(given)), handler(std::move(handle)), loops(std::move(all)), lives(loops.size()) {}
+        : options(std::move(given)),
+          handler(std::move(handle)),
+          loops(std::move(all)),
+          lives(loops.size()),
+          dates(loops.size()) {}
     ~Impl() {
         if (listening.fd >= 0) ::close(listening.fd);
     }
@@ -158,7 +162,8 @@ struct Server::Impl {
     ServerOptions options;
     Handler handler;
     std::vector<Loop*> loops;
-    std::vector<Live*> lives;  // heads of lists; each of its loop's thread
+    std::vector<Live*> lives;      // heads of lists; each of its loop's thread
+    std::vector<DateTexts> dates;  // each of its loop's thread
     Listening listening;
     std::unique_ptr<asio::posix::stream_descriptor> acceptor;  // loop 0
     std::mutex mutex;
@@ -197,6 +202,7 @@ void Server::Impl::accept_all() {
             continue;
         }
         ++connections;
+        set_send_buffer(fd, options.send_buffer_bytes);
         const auto index = next_loop++ % loops.size();
         loops[index]->spawn(serve(index, fd));
     }
@@ -235,7 +241,7 @@ Task<bool> Server::Impl::serve_one(std::size_t index, Stream& stream, MessageRea
     }
     if (!*head) co_return false;
     stream.stall_limit(options.stall_limit);
-    Exchange exchange(*loops[index], index, stream, reader, std::move(**head), stopping);
+    Exchange exchange(*loops[index], index, stream, reader, std::move(**head), dates[index], stopping);
     co_await handler(exchange);
     if (!exchange.begun_ && !exchange.broken_) {
         (void)co_await exchange.answer(AnswerHead(500));

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "http/address.h"
+#include "http/date.h"
 #include "http/loop.h"
 #include "http/message.h"
 #include "http/tls.h"
@@ -69,7 +70,7 @@ class Exchange {
 
   private:
     friend class Server;
-    Exchange(Loop& loop, std::size_t loop_index, Stream& stream, MessageReader& reader, Head head,
+    Exchange(Loop& loop, std::size_t loop_index, Stream& stream, MessageReader& reader, Head head, DateTexts& dates,
              const std::atomic<bool>& stopping);
     Task<Result<void>> admit_body();
     Task<Result<void>> flush_head(std::span<const std::byte> piece);
@@ -80,6 +81,7 @@ class Exchange {
     MessageReader& reader_;
     const Head head_;
     const TimePoint started_;
+    DateTexts& dates_;                   // the loop's
     const std::atomic<bool>& stopping_;  // the server; its last answers say that they are
     bool keep_;
     bool asked_for_body_ = false;  // 100 Continue was sent, or was not asked for
@@ -102,6 +104,8 @@ struct ServerOptions {
     Duration head_limit, idle_limit, stall_limit;
     // The answer to what is no HTTP: status and reason to head lines and body.
     std::function<std::pair<AnswerHead, std::string>(unsigned status, std::string_view reason)> refuse;
+    // That a socket holds of what is not received yet; 0: as much as the kernel thinks.
+    std::size_t send_buffer_bytes = 0;
 };
 
 class Server {

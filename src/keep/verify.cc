@@ -231,7 +231,8 @@ void Verifier::take_piece(std::size_t index, const Outcome& outcome) {
     auto& lane = lanes_[index];
     const auto& etag = outcome.stat.etag;
     if (lane.etag.empty()) lane.etag = etag;
-    const bool same = lane.etag == etag && outcome.stat.size_bytes == lane.proof.size_bytes();
+    const bool corrupt = outcome.status == Status::failed && outcome.error.code == ErrorCode::corrupt;
+    const bool same = lane.etag == etag && (corrupt || outcome.stat.size_bytes == lane.proof.size_bytes());
     if (outcome.status == Status::miss || (!etag.empty() && !same)) {
         ++report_.changed;
         return end_object(index);

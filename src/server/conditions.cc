@@ -10,8 +10,7 @@ namespace kvern::server {
 namespace {
 
 bool written_after(const ObjectRecord& record, std::chrono::sys_seconds date) {
-    const std::chrono::sys_time<std::chrono::nanoseconds> written{std::chrono::nanoseconds(record.written_ns)};
-    return std::chrono::floor<std::chrono::seconds>(written) > date;
+    return http::second_of(record.written_ns) > date;
 }
 
 }  // namespace

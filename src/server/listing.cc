@@ -205,6 +205,7 @@ Done objects_exist(Context& context, Request& request) {
     const auto text = co_await (*body)->read_text(limits::exists_bytes_max);
     if (!text) co_return tl::unexpected(text.error());
     std::vector<Op> ops;
+    std::vector<std::string> keys;  // of the store
     for (std::string_view rest = *text; !rest.empty();) {
         const auto end = std::min(rest.find('\n'), rest.size());
         const auto key = http::percent_decode(rest.substr(0, end), http::Plus::literal);
@@ -219,21 +220,22 @@ Done objects_exist(Context& context, Request& request) {
         }
         Op op;
         op.kind = OpKind::stat;
-        op.key = object_key(request.bucket, *key);
+        op.key = keys.emplace_back(object_key(request.bucket, *key));
         op.with_metadata = true;
         ops.push_back(std::move(op));
     }
     const auto outcomes = co_await context.worker.port.ask_all(std::move(ops));
     std::string answer;
     std::uint64_t hits = 0;
-    for (const auto& outcome : outcomes) {
+    for (std::size_t i = 0; i < outcomes.size(); ++i) {
+        const auto& outcome = outcomes[i];
         if (outcome.status == Status::miss) {
             answer += "-\n";
             continue;
         }
         if (outcome.status != Status::ok) co_return tl::unexpected(error_of(outcome, "kvern-exists"));
         const auto record = decode_record(outcome.stat.metadata);
-        if (!record) {
+        if (!record || context.site.damaged.holds(keys[i], outcome.stat.etag)) {
             answer += "-\n";
             continue;
         }

@@ -44,15 +44,10 @@ std::string canonical_name(std::string_view name) {
     return text;
 }
 
-std::chrono::sys_seconds seconds_of(std::int64_t time_ns) {
-    return std::chrono::floor<std::chrono::seconds>(
-        std::chrono::sys_time<std::chrono::nanoseconds>(std::chrono::nanoseconds(time_ns)));
-}
-
 }  // namespace
 
 std::string http_time(std::int64_t time_ns) {
-    return http::http_date(seconds_of(time_ns));
+    return http::http_date(http::second_of(time_ns));
 }
 
 std::string iso_time(std::int64_t time_ns) {

@@ -16,12 +16,15 @@ using http::S3Result;
 using http::Task;
 
 S3Error error_of(const Outcome& outcome, std::string_view what) {
-    const auto text = std::string(what) + ": ";
+    const auto said = [&](LogLevel level, S3Code code, std::string message) -> S3Error {
+        if (log_enabled(level)) log(level, "server", std::string(what) + ": " + outcome.error.message);
+        return {code, std::move(message)};
+    };
     switch (outcome.status) {
         case Status::miss:
             return {S3Code::no_such_key, "The specified key does not exist"};
         case Status::busy:
-            return {S3Code::slow_down, text + outcome.error.message};
+            return said(LogLevel::debug, S3Code::slow_down, "The store is busy: please reduce your request rate");
         default:
             break;
     }
@@ -29,21 +32,21 @@ S3Error error_of(const Outcome& outcome, std::string_view what) {
         case ErrorCode::precondition:
             return {S3Code::precondition_failed, "At least one of the preconditions did not hold"};
         case ErrorCode::no_space:
-            return {S3Code::insufficient_storage, text + outcome.error.message};
+            return said(LogLevel::error, S3Code::insufficient_storage,
+                        "The store is full: nothing can be written until something is removed");
         case ErrorCode::unavailable:
         case ErrorCode::cancelled:
-            return {S3Code::service_unavailable, text + outcome.error.message};
+            return said(LogLevel::error, S3Code::service_unavailable, "The store can't be reached at the moment");
         default:
-            log(LogLevel::error, "server", text + outcome.error.message);
-            return {S3Code::internal_error, text + outcome.error.message};
+            return said(LogLevel::error, S3Code::internal_error, "The store failed; the server's log has its reason");
     }
 }
 
 namespace {
 
-S3Error damaged(const std::string& key, std::string_view what) {
-    log(LogLevel::error, "server", "object '" + key + "': " + std::string(what));
-    return {S3Code::internal_error, "The object is damaged: " + std::string(what)};
+S3Error damaged(const std::string& key, std::string etag, std::string_view what) {
+    log(LogLevel::error, "server", "object '" + key + "' is damaged: " + std::string(what));
+    return {S3Code::object_damaged, "The object is damaged: " + std::string(what), std::move(etag)};
 }
 
 S3Error no_memory() {
@@ -61,26 +64,55 @@ Op get_op(const std::string& key, std::uint64_t offset, std::uint64_t length, st
     return op;
 }
 
-S3Result<ObjectHead> head_of(const std::string& key, Stat stat) {
+// What is wrong with a value that should be an object; empty: nothing.
+std::string fault_of(const Result<ObjectRecord>& record, const Stat& stat) {
+    if (!record) return record.error().message;
+    if (record->size_bytes + record->tail_bytes == stat.size_bytes) return {};
+    return "its value has " + std::to_string(stat.size_bytes) + " bytes";
+}
+
+ObjectHead head_of(const ObjectPlace& place, const std::string& key, Stat stat) {
     auto record = decode_record(stat.metadata);
-    if (!record) return tl::unexpected(damaged(key, record.error().message));
-    if (record->size_bytes + record->tail_bytes != stat.size_bytes) {
-        return tl::unexpected(damaged(key, "its value has " + std::to_string(stat.size_bytes) + " bytes"));
+    ObjectHead head;
+    if (const auto fault = fault_of(record, stat); !fault.empty()) {
+        log(LogLevel::error, "server", "object '" + key + "' is damaged: " + fault);
+        head.recorded = false;
+        head.record.etag = stat.etag;
+    } else {
+        head.record = std::move(*record);
+        head.damaged = place.damaged.holds(key, stat.etag);
     }
     stat.metadata.clear();
-    return ObjectHead{std::move(*record), std::move(stat)};
+    head.stat = std::move(stat);
+    return head;
+}
+
+S3Result<ObjectHead> recorded(ObjectHead head) {
+    if (!head.recorded) return tl::unexpected(damage_of(head));
+    return head;
 }
 
 }  // namespace
 
-Task<S3Result<ObjectHead>> read_head(ObjectPlace place, std::string key) {
+S3Error damage_of(const ObjectHead& head) {
+    const auto* const what = head.recorded ? "its bytes are not what was stored" : "it has no record";
+    return {S3Code::object_damaged, std::string("The object is damaged: ") + what, head.record.etag};
+}
+
+Task<S3Result<ObjectHead>> look_at(ObjectPlace place, std::string key) {
     Op op;
     op.kind = OpKind::stat;
     op.key = key;
     op.with_metadata = true;
     auto outcome = co_await place.port.ask(std::move(op));
     if (outcome.status != Status::ok) co_return tl::unexpected(error_of(outcome, key));
-    co_return head_of(key, std::move(outcome.stat));
+    co_return head_of(place, key, std::move(outcome.stat));
+}
+
+Task<S3Result<ObjectHead>> read_head(ObjectPlace place, std::string key) {
+    auto head = co_await look_at(place, std::move(key));
+    if (!head) co_return head;
+    co_return recorded(std::move(*head));
 }
 
 Task<S3Result<>> complete_record(ObjectPlace place, std::string key, ObjectHead& head) {
@@ -94,7 +126,10 @@ Task<S3Result<>> complete_record(ObjectPlace place, std::string key, ObjectHead&
         co_return refuse(S3Code::slow_down, "The object was replaced while it was read");
     }
     const auto joined = join_tail(record, {pass->data(), record.tail_bytes});
-    if (!joined) co_return tl::unexpected(damaged(key, joined.error().message));
+    if (!joined) {
+        place.damaged.add(key, head.stat.etag);
+        co_return tl::unexpected(damaged(key, record.etag, joined.error().message));
+    }
     co_return S3Result<>{};
 }
 
@@ -111,7 +146,7 @@ Task<S3Result<ObjectReader>> ObjectReader::open(ObjectPlace place, std::string k
     // A value that is larger than the buffer fails, and tells its size.
     const bool large = outcome.status == Status::failed && outcome.stat.size_bytes > pass->size_bytes();
     if (outcome.status != Status::ok && !large) co_return tl::unexpected(error_of(outcome, key));
-    auto head = head_of(key, std::move(outcome.stat));
+    auto head = recorded(head_of(place, key, std::move(outcome.stat)));
     if (!head) co_return tl::unexpected(head.error());
     ObjectReader reader(place, std::move(key), std::move(*head));
     auto& record = reader.head_.record;
@@ -121,7 +156,10 @@ Task<S3Result<ObjectReader>> ObjectReader::open(ObjectPlace place, std::string k
     } else {
         if (record.tail_bytes > 0) {
             const auto joined = join_tail(record, {pass->data() + record.size_bytes, record.tail_bytes});
-            if (!joined) co_return tl::unexpected(damaged(reader.key_, joined.error().message));
+            if (!joined) {
+                place.damaged.add(reader.key_, reader.head_.stat.etag);
+                co_return tl::unexpected(damaged(reader.key_, record.etag, joined.error().message));
+            }
         }
         reader.present_ = Window{0, record.size_bytes, std::move(*pass)};
         reader.ahead_ = record.size_bytes;
@@ -154,10 +192,12 @@ Task<S3Result<>> ObjectReader::read_ahead(bool must) {
     co_return S3Result<>{};
 }
 
-S3Result<std::span<const std::byte>> ObjectReader::give_out(const Window& window) {
+S3Result<std::span<const std::byte>> ObjectReader::give_out(const Window& window) const {
     const std::span<const std::byte> bytes(window.pass.data(), window.end - window.begin);
     if (!blocks_hold(head_.record, window.begin / head_.record.block_bytes, bytes)) {
-        return tl::unexpected(damaged(key_, "its bytes do not have the sums that were stored with them"));
+        place_.damaged.add(key_, head_.stat.etag);
+        return tl::unexpected(
+            damaged(key_, head_.record.etag, "its bytes do not have the sums that were stored with them"));
     }
     const auto from = std::max(begin_, window.begin), to = std::min(end_, window.end);
     return bytes.subspan(from - window.begin, to - from);

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "http/s3_error.h"
+#include "server/damaged_objects.h"
 #include "server/memory_gate.h"
 #include "server/object_record.h"
 #include "server/store_port.h"
@@ -20,17 +21,26 @@ struct ObjectPlace {
     http::Loop& loop;
     StorePort& port;
     MemoryGate& gate;
+    DamagedObjects& damaged;
 };
 
-// S3's name for what the store said: no_such_key for a miss, slow_down for busy, and so on. `what` names the object.
+// S3's name for what the store said: no_such_key for a miss, slow_down for busy, and so on. The store's own words may
+// name its paths: they go into the log, with `what`, and not to the client.
 http::S3Error error_of(const Outcome& outcome, std::string_view what);
 
 struct ObjectHead {
-    ObjectRecord record;  // without its tail
-    Stat stat;            // the store's; its etag names this version
+    ObjectRecord record;   // without its tail
+    Stat stat;             // the store's; its etag names this version
+    bool recorded = true;  // false: its record can't be read; of that only the etag is there, and is the store's
+    bool damaged = false;  // some of its bytes were found to be damaged
+    bool sound() const { return recorded && !damaged; }
 };
-// no_such_key, or what the store said.
+// object_damaged, with what names the version. REQUIRES: it is not sound.
+http::S3Error damage_of(const ObjectHead& head);
+// no_such_key; object_damaged: it has no record; or what the store said.
 http::Task<http::S3Result<ObjectHead>> read_head(ObjectPlace place, std::string key);
+// For whoever replaces or removes it: without a record, too.
+http::Task<http::S3Result<ObjectHead>> look_at(ObjectPlace place, std::string key);
 // The record with its tail read, where it has one.
 http::Task<http::S3Result<>> complete_record(ObjectPlace place, std::string key, ObjectHead& head);
 
@@ -38,13 +48,13 @@ http::Task<http::S3Result<>> complete_record(ObjectPlace place, std::string key,
 // while the caller uses this one.
 class ObjectReader {
   public:
-    // Opens: with a small object everything is read by this one operation. no_such_key; internal_error: damaged.
+    // Opens: with a small object everything is read by this one operation. no_such_key; object_damaged: without record.
     static http::Task<http::S3Result<ObjectReader>> open(ObjectPlace place, std::string key, bool mark_used);
 
     const ObjectHead& head() const { return head_; }
     void choose(std::uint64_t begin, std::uint64_t end);  // before the first next(); whole otherwise
-    // The next bytes, empty at the end; valid until the next call. internal_error: they are not what was stored, or the
-    // object was replaced meanwhile.
+    // The next bytes, empty at the end; valid until the next call. object_damaged: they are not what was stored;
+    // slow_down: the object was replaced meanwhile.
     http::Task<http::S3Result<std::span<const std::byte>>> next();
     // REQUIRED before it is destroyed, however reading ended: the store may still be writing into its memory.
     http::Task<void> settle();
@@ -57,7 +67,7 @@ class ObjectReader {
     ObjectReader(ObjectPlace place, std::string key, ObjectHead head)
         : place_(place), key_(std::move(key)), head_(std::move(head)), end_(head_.record.size_bytes) {}
     http::Task<http::S3Result<>> read_ahead(bool must);
-    http::S3Result<std::span<const std::byte>> give_out(const Window& window);
+    http::S3Result<std::span<const std::byte>> give_out(const Window& window) const;
 
     ObjectPlace place_;
     std::string key_;

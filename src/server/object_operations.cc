@@ -122,6 +122,8 @@ Done send_object(Request& request, ObjectReader& reader) {
     if (!wanted) {
         co_return tl::unexpected(wanted.error());
     }
+    const bool whole = wanted->begin == 0 && wanted->end == record.size_bytes;
+    if (whole && reader.head().damaged) co_return tl::unexpected(damage_of(reader.head()));  // it would break off again
     reader.choose(wanted->begin, wanted->end);
     // The first piece is verified before anything is said.
     auto piece = co_await reader.next();
@@ -207,12 +209,13 @@ struct WriteCondition {
 Task<S3Result<WriteCondition>> write_condition(Context& context, Request& request, const std::string& key) {
     const auto match = request.header("if-match"), none = request.header("if-none-match");
     if (!match && !none) co_return WriteCondition{};
-    if (none && *none == "*" && !match) co_return WriteCondition{Condition::absent, {}};
-    const auto head = co_await read_head(context.place(), key);
+    // Looked at before anything is received: what would be refused is not sent in vain.
+    const auto head = co_await look_at(context.place(), key);
     if (!head && head.error().code != S3Code::no_such_key) co_return tl::unexpected(head.error());
     if (match && !head) co_return tl::unexpected(head.error());
     if (!head) co_return WriteCondition{Condition::absent, {}};
-    const ConditionHeaders headers{match, none, {}, {}};
+    // What is damaged is nothing that a new object must give way to.
+    const ConditionHeaders headers{match, head->sound() ? none : std::nullopt, {}, {}};
     if (judge_read(headers, head->record) != Verdict::go_on) {
         co_return refuse(S3Code::precondition_failed, "At least one of the preconditions did not hold");
     }
@@ -221,7 +224,7 @@ Task<S3Result<WriteCondition>> write_condition(Context& context, Request& reques
 
 // Lost a race against another writer: what is there now decides, and where it would do, whoever asked may try again.
 Task<http::S3Error> after_race(Context& context, Request& request, std::string key, http::S3Error error) {
-    const auto head = co_await read_head(context.place(), key);
+    const auto head = co_await look_at(context.place(), key);
     if (!head) co_return head.error();
     const ConditionHeaders headers{request.header("if-match"), request.header("if-none-match"), {}, {}};
     if (judge_read(headers, head->record) == Verdict::go_on) {
@@ -318,7 +321,7 @@ Task<S3Result<>> remove_object(Context& context, std::string bucket, std::string
     op.key = object_key(bucket, name);
     std::uint64_t size = 0;
     if (match || context.site.usage.quota(bucket) > 0) {
-        const auto head = co_await read_head(context.place(), op.key);
+        const auto head = co_await look_at(context.place(), op.key);
         if (!head && head.error().code != S3Code::no_such_key) co_return tl::unexpected(head.error());
         if (!head) co_return S3Result<>{};  // it is not there: so it was wanted
         size = head->stat.size_bytes;

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "http/date.h"
 #include "http/pause.h"
 #include "http/server.h"
 #include "kvern/version.h"
@@ -72,6 +73,7 @@ struct S3Server::Impl {
                MemoryGate(std::move(region)),
                {},
                {},
+               {},
                Usage(options.quotas, options.default_quota),
                WallClock::system()},
           id_prefix(new_id(4)) {}
@@ -122,8 +124,7 @@ S3Result<> S3Server::Impl::authenticate(Worker& worker, Request& request) const 
         return http::refuse(S3Code::invalid_access_key_id,
                             "The AWS Access Key Id you provided does not exist in our records");
     }
-    const auto now = std::chrono::floor<std::chrono::seconds>(
-        std::chrono::sys_time<std::chrono::nanoseconds>(std::chrono::nanoseconds(site.clock.now_ns())));
+    const auto now = http::second_of(site.clock.now_ns());
     if (auto verified = worker.verifier.verify(request.authorization, signed_head, key->credentials, now); !verified) {
         return verified;
     }
@@ -157,6 +158,8 @@ Task<void> S3Server::Impl::answer_error(Request& request, const http::S3Error& e
     head.add("Content-Type", "application/xml");
     if (!request.error_range.empty()) head.add("Content-Range", request.error_range);
     if (error.code == S3Code::slow_down) head.add("Retry-After", "1");
+    if (request.method() == "HEAD") head.add("x-kvern-error", http::to_string(error.code));  // there is no document
+    if (!error.etag.empty()) head.add("ETag", quoted(error.etag));
     (void)co_await request.exchange.answer(std::move(head), error_document(error, &request));
 }
 
@@ -234,13 +237,11 @@ Task<void> S3Server::Impl::operations_page(Worker& worker, Exchange& exchange, s
     } else if (path == "/-/healthy") {
         co_await answer(200, "text/plain", "ok\n");
     } else if (path == "/-/ready") {
-        Op op;
-        op.kind = OpKind::stat;
-        op.key = "bucket/ready";
-        const auto outcome = co_await worker.port.ask(std::move(op));
-        const bool ready = !stopping && (outcome.status == Status::ok || outcome.status == Status::miss);
+        std::string trouble = "stopping";
+        if (!stopping) trouble = co_await worker.readiness.trouble();
+        const bool ready = trouble.empty();
         // Not within the call: GCC 12 destroys what a choice within co_await makes twice.
-        auto text = ready || stopping ? std::string(ready ? "ready" : "stopping") : outcome.error.message;
+        std::string text = ready ? "ready" : std::move(trouble);
         co_await answer(ready ? 200 : 503, "text/plain", std::move(text) + "\n");
     } else if (path == "/-/metrics") {
         co_await answer(200, "text/plain; version=0.0.4",
@@ -342,6 +343,7 @@ http::ServerOptions S3Server::Impl::http_options(const http::HostPort& address,
     http_options.head_limit = limits::server_head_limit;
     http_options.idle_limit = limits::server_idle_limit;
     http_options.stall_limit = limits::server_stall_limit;
+    http_options.send_buffer_bytes = options.send_buffer_bytes;
     http_options.refuse = [](unsigned status, std::string_view reason) {
         AnswerHead head(status);
         head.add("Content-Type", "application/xml");
@@ -428,7 +430,10 @@ bool S3Server::stop(Duration drain) {
         std::unique_lock lock(impl.mutex);
         over = impl.background_over.wait_for(lock, limits::close_wait, [&] { return impl.background == 0; });
     }
-    if (!over || impl.server->connections() > 0 || (impl.pages && impl.pages->connections() > 0)) return false;
+    const bool asking =
+        std::any_of(impl.workers.begin(), impl.workers.end(), [](const auto& one) { return one->readiness.asking(); });
+    if (!over || asking || impl.server->connections() > 0 || (impl.pages && impl.pages->connections() > 0))
+        return false;
     for (auto& loop : impl.loops) loop->stop();
     for (std::size_t i = 0; impl.access_log.on() && i < impl.loops.size(); ++i) impl.access_log.flush(i);
     return drained;

@@ -28,9 +28,10 @@ struct ServeOptions {
     std::uint64_t memory_bytes = limits::server_memory_bytes_default;
     unsigned threads = 0;  // 0: one a core
     std::size_t connections_max = limits::server_connections_default;
-    std::map<std::string, std::uint64_t> quotas;  // by bucket
-    std::uint64_t default_quota = 0;              // 0: none
-    std::string access_log;                       // file, "-" for standard output, empty for none
+    std::uint64_t send_buffer_bytes = limits::server_send_buffer_bytes;  // of a socket; 0: the kernel's choice
+    std::map<std::string, std::uint64_t> quotas;                         // by bucket
+    std::uint64_t default_quota = 0;                                     // 0: none
+    std::string access_log;  // file, "-" for standard output, empty for none
 };
 
 class S3Server {

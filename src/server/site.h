@@ -14,6 +14,7 @@
 #include "server/memory_gate.h"
 #include "server/metrics.h"
 #include "server/object_io.h"
+#include "server/readiness.h"
 #include "server/request.h"
 #include "server/usage.h"
 
@@ -25,6 +26,7 @@ struct Site {
     std::string region;
     std::vector<std::string> domains;
     MemoryGate gate;
+    DamagedObjects damaged;
     Buckets buckets;
     Metrics metrics;
     Usage usage;
@@ -33,17 +35,22 @@ struct Site {
 
 struct Worker {
     Worker(std::size_t place, http::Loop& own_loop, Site& site)
-        : index(place), loop(own_loop), port(own_loop, site.store, site.metrics), verifier(site.region) {}
+        : index(place),
+          loop(own_loop),
+          port(own_loop, site.store, site.metrics),
+          readiness(own_loop, port),
+          verifier(site.region) {}
     std::size_t index;
     http::Loop& loop;
     StorePort port;
+    Readiness readiness;
     http::Verifier verifier;
 };
 
 struct Context {
     Site& site;
     Worker& worker;
-    ObjectPlace place() { return {worker.loop, worker.port, site.gate}; }
+    ObjectPlace place() { return {worker.loop, worker.port, site.gate, site.damaged}; }
     http::S3Result<> allow(const Request& request, Right right, std::string_view bucket, std::string_view key) const;
 };
 

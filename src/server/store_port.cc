@@ -26,8 +26,10 @@ StorePort::Asked StorePort::ask_all(std::vector<Op> ops) {
         slots_[slot] = {&state, i, any_size ? total_bytes(ops[i].buffers) : ~std::uint64_t{0}};
         ops[i].tag = slot;
     }
-    if (!ops.empty()) store_.submit(ops, queue_);
-    collect();  // a store in memory has answered already: no need to wait for the descriptor
+    if (ops.empty()) return asked;
+    if (immediate_) queue_.hush();
+    store_.submit(ops, queue_);
+    if (immediate_) collect();  // it has answered already
     return asked;
 }
 

@@ -7,22 +7,12 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "base/log.h"
 #include "kvern/store.h"
 
 namespace kvern {
-namespace {
-
-void signal_event(int event_fd) {
-    const std::uint64_t one = 1;
-    if (write(event_fd, &one, sizeof one) < 0) {  // can only be a full counter, which is readable as well
-        log(LogLevel::debug, "store", "eventfd: " + std::string(std::strerror(errno)));
-    }
-}
-
-}  // namespace
-
 CompletionQueue::CompletionQueue() : event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (event_fd_ < 0) {
         log(LogLevel::error, "store", "no eventfd for a completion queue: " + std::string(std::strerror(errno)));
@@ -38,13 +28,19 @@ CompletionQueue::~CompletionQueue() {
 std::vector<Completion> CompletionQueue::drain() {
     std::vector<Completion> drained;
     const std::lock_guard lock(mutex_);
-    if (completions_.empty()) return drained;
+    hushed_ = false;
     drained.swap(completions_);
+    if (!std::exchange(signalled_, false)) return drained;
     std::uint64_t count = 0;
     if (read(event_fd_, &count, sizeof count) < 0 && errno != EAGAIN) {
         log(LogLevel::error, "store", "eventfd: " + std::string(std::strerror(errno)));
     }
     return drained;
+}
+
+void CompletionQueue::hush() {
+    const std::lock_guard lock(mutex_);
+    hushed_ = true;
 }
 
 bool CompletionQueue::wait(std::chrono::milliseconds timeout) const {
@@ -63,27 +59,34 @@ bool CompletionQueue::wait(std::chrono::milliseconds timeout) const {
     }
 }
 
-// The event is written under the lock: once its owner has drained the last completion it may destroy the queue, and
-// nothing here may touch it after that. Only the first completion of a full drain writes it.
+// Under the lock: once its owner has drained the last completion it may destroy the queue, and nothing here may touch
+// it after that. Only the first completion after a drain writes the event.
+void CompletionQueue::signal() {
+    if (hushed_ || signalled_) return;
+    signalled_ = true;
+    const std::uint64_t one = 1;
+    if (write(event_fd_, &one, sizeof one) < 0) {  // can only be a full counter, which is readable as well
+        log(LogLevel::debug, "store", "eventfd: " + std::string(std::strerror(errno)));
+    }
+}
+
 void CompletionQueue::push(Completion completion) {
     const std::lock_guard lock(mutex_);
-    const bool was_empty = completions_.empty();
     completions_.push_back(std::move(completion));
-    if (was_empty) signal_event(event_fd_);
+    signal();
 }
 
 void CompletionQueue::push(std::vector<Completion>&& batch) {
     if (batch.empty()) return;
     const std::lock_guard lock(mutex_);
-    const bool was_empty = completions_.empty();
-    if (was_empty) {
+    if (completions_.empty()) {
         completions_ = std::move(batch);
     } else {
         completions_.insert(completions_.end(), std::make_move_iterator(batch.begin()),
                             std::make_move_iterator(batch.end()));
     }
     batch.clear();
-    if (was_empty) signal_event(event_fd_);
+    signal();
 }
 
 }  // namespace kvern

@@ -7,9 +7,9 @@
 #include "base/text.h"
 #include "base/uri.h"
 #include "store/fault_store.h"
-#include "store/file_store.h"
+#include "store/file/store.h"
 #include "store/mem_store.h"
-#include "store/s3_store.h"
+#include "store/s3/store.h"
 
 namespace kvern {
 namespace {

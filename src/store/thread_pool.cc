@@ -13,7 +13,7 @@
 
 #include "base/log.h"
 #include "base/thread.h"
-#include "store/file_root.h"
+#include "store/file/root.h"
 
 namespace kvern {
 namespace {

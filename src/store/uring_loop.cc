@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "base/log.h"
-#include "store/file_look.h"
+#include "store/file/look.h"
 
 namespace kvern {
 namespace {

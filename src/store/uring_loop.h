@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "store/buffer_walk.h"
-#include "store/file_context.h"
-#include "store/file_read.h"
+#include "store/file/context.h"
+#include "store/file/read.h"
 #include "store/fixed_buffers.h"
 
 namespace kvern {

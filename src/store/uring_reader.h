@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "store/file_context.h"
+#include "store/file/context.h"
 
 namespace kvern {
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace kvern {
 namespace {
 
@@ -34,6 +36,19 @@ TEST(WallClock, FakeMovesOnlyWhenTold) {
     EXPECT_EQ(before, clock.now_ns());
     clock.advance(std::chrono::hours(1));
     EXPECT_EQ(clock.now_ns() - before, 3'600'000'000'000);
+}
+
+TEST(UnixNanoseconds, TellTheNearestTimeTheyCan) {
+    constexpr auto most = std::numeric_limits<std::int64_t>::max();
+    const std::chrono::seconds last(most / 1'000'000'000);
+    EXPECT_EQ(unix_ns(std::chrono::seconds(1), std::chrono::nanoseconds(2)), 1'000'000'002);
+    EXPECT_EQ(unix_ns(std::chrono::seconds(0)), 0);
+    EXPECT_EQ(unix_ns(std::chrono::seconds(-1), std::chrono::nanoseconds(999'999'999)), 0);
+    EXPECT_EQ(unix_ns(last - std::chrono::seconds(1), std::chrono::nanoseconds(999'999'999)),
+              (last.count() - 1) * 1'000'000'000 + 999'999'999);
+    EXPECT_EQ(unix_ns(last), most);
+    EXPECT_EQ(unix_ns(std::chrono::seconds::max()), most);
+    EXPECT_EQ(unix_ns(std::chrono::seconds::min()), 0);
 }
 
 }  // namespace

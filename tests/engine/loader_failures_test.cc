@@ -50,6 +50,12 @@ const Case cases[] = {
      [](auto& f, auto chunk) { f.store.set_value(f.key(chunk), f.object(chunk + 1)); }},
     {"busy", LoadFailure::store_busy, true, false,
      answering(failed_outcome(ErrorCode::resource, "throttled", Status::busy))},
+    {"known to be damaged", LoadFailure::mismatch, false, true,
+     [](auto& f, auto chunk) {
+         auto outcome = failed_outcome(ErrorCode::corrupt, "its bytes are not what was stored");
+         outcome.stat.etag = "1";  // of the version that put() made
+         answering(outcome)(f, chunk);
+     }},
     {"error", LoadFailure::store_error, true, false, answering(failed_outcome(ErrorCode::io, "disk"))},
 };
 

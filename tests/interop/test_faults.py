@@ -243,11 +243,89 @@ def test_bits_that_flip_below_the_server_are_never_served(own_serve, size: int):
         if isinstance(found.value, ClientError):
             assert status_of(found.value) == 500
         assert data.startswith(got) and len(got) < size, f"bit flip at {at} of {size}"
+        # Now it is known: the next reader is told before anything is sent, and what the damaged version is.
+        with pytest.raises(ClientError) as found:
+            s3.get_object(Bucket=BUCKET, Key=key)
+        assert found.value.response["Error"]["Code"] == "ObjectDamaged"
+        assert found.value.response["ResponseMetadata"]["HTTPHeaders"]["etag"] == s3.head_object(Bucket=BUCKET, Key=key)["ETag"]
         # A part that does not touch the damage is right; one that does is refused.
         with pytest.raises((ClientError, BotoCoreError, ConnectionError)):
             s3.get_object(Bucket=BUCKET, Key=key, Range=f"bytes={at}-{at}")["Body"].read()
+        if size > MIB and at > 64 << 10:
+            assert s3.get_object(Bucket=BUCKET, Key=key, Range="bytes=10-99")["Body"].read() == data[10:100]
         assert read(s3, "neighbour") == b"well"
     server.process.check()
+
+
+@pytest.mark.parametrize("what", ["bytes", "record"])
+def test_a_damaged_object_gives_way_to_a_new_one_and_to_whoever_removes_that_version(own_serve, what: str):
+    server = own_serve()
+    s3 = server.boto3()
+    s3.create_bucket(Bucket=BUCKET)
+    data = value_of("k", 3 * MIB)
+
+    def damage() -> str:
+        """Its ETag, as the server's refusal names it."""
+        path = file_of(server, "k")
+        if what == "record":
+            for name in os.listxattr(path):
+                os.removexattr(path, name)
+        else:
+            with path.open("r+b") as file:
+                file.seek(2 * MIB)
+                byte = file.read(1)[0]
+                file.seek(2 * MIB)
+                file.write(bytes([byte ^ 1]))
+            with pytest.raises((ClientError, BotoCoreError, ConnectionError)):
+                s3.get_object(Bucket=BUCKET, Key="k")["Body"].read()
+        with pytest.raises(ClientError) as found:
+            s3.get_object(Bucket=BUCKET, Key="k")
+        assert found.value.response["Error"]["Code"] == "ObjectDamaged"
+        return found.value.response["ResponseMetadata"]["HTTPHeaders"]["etag"]
+
+    s3.put_object(Bucket=BUCKET, Key="k", Body=data)
+    damage()
+    s3.put_object(Bucket=BUCKET, Key="k", Body=data, IfNoneMatch="*")
+    assert read(s3, "k") == data
+    with pytest.raises(ClientError) as found:
+        s3.put_object(Bucket=BUCKET, Key="k", Body=data, IfNoneMatch="*")
+    assert status_of(found.value) == 412
+    etag = damage()
+    with pytest.raises(ClientError) as found:
+        s3.delete_object(Bucket=BUCKET, Key="k", IfMatch='"another"')
+    assert status_of(found.value) == 412
+    s3.delete_object(Bucket=BUCKET, Key="k", IfMatch=etag)
+    with pytest.raises(ClientError) as found:
+        s3.head_object(Bucket=BUCKET, Key="k")
+    assert status_of(found.value) == 404
+
+
+def test_what_clients_are_told_of_a_store_names_none_of_its_paths(troubled, tmp_path: Path):
+    server, rules = troubled
+    s3 = server.boto3()
+    s3.put_object(Bucket=BUCKET, Key="k", Body=b"bytes")
+    rules.set({"fault": "error", "ops": ["get", "put", "stat", "list"], "keys": "*object/*"})
+    for call in (lambda: s3.get_object(Bucket=BUCKET, Key="k"), lambda: s3.put_object(Bucket=BUCKET, Key="k", Body=b""),
+                 lambda: s3.list_objects_v2(Bucket=BUCKET)):
+        with pytest.raises(ClientError) as found:
+            call()
+        assert status_of(found.value) in (500, 503) and str(tmp_path) not in found.value.response["Error"]["Message"]
+
+
+def test_ready_says_in_time_that_the_store_hangs(troubled):
+    server, rules = troubled
+    assert server.endpoint.get("/-/ready")[0] == 200
+    rules.set({"fault": "stall", "ops": ["stat"], "keys": "bucket/ready"})
+    start = time.monotonic()
+    statuses = [server.endpoint.get("/-/ready") for _ in range(3)]
+    assert time.monotonic() - start < 8 and all(status == 503 and b"has not answered" in said for status, said in statuses), statuses
+    rules.set()
+    server.boto3().list_objects_v2(Bucket=BUCKET)  # with an operation the store looks at its rules again
+    for _ in range(100):
+        if server.endpoint.get("/-/ready")[0] == 200:
+            return
+        time.sleep(0.1)
+    pytest.fail("the store answers again, and the server is not ready")
 
 
 def test_an_object_that_was_cut_short_is_an_error(own_serve):

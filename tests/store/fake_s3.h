@@ -17,7 +17,7 @@
 #include "http/percent.h"
 #include "http/query.h"
 #include "http/sigv4.h"
-#include "store/s3_store.h"
+#include "store/s3/store.h"
 #include "store/store_fixture.h"
 
 namespace kvern::testing {
