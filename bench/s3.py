@@ -4,6 +4,7 @@
 
     ./run bench s3 server      kvern serve on mem: and on cached files against nginx, a bare receive loop and SeaweedFS
     ./run bench s3 client      the s3: store against bare recv() and other clients, all reading from nginx
+    ./run bench s3 windows     the s3: store on kvern serve, bytes in bodies of HTTP and straight into memory, and a memcpy
 
 Contenders take turns within a round, so that a busy machine is busy for all; a cell is the best of its rounds, and each
 ratio is of two cells. Figures are GB (1e9 bytes) a second, CPU seconds a GB (client and server apart), requests a second.
@@ -78,9 +79,9 @@ class Server:
         self.process.kill()
 
 
-def kvern_serve(name: str, store: str) -> Server:
+def kvern_serve(name: str, store: str, *options: str) -> Server:
     port = free_port()
-    command = [program("kvern"), "serve", "--store", store, "--listen", f"127.0.0.1:{port}"]
+    command = [program("kvern"), "serve", "--store", store, "--listen", f"127.0.0.1:{port}", *options]
     return Server(name, command, port, KEYS)
 
 
@@ -142,6 +143,17 @@ def best(old: dict | None, new: dict) -> dict:
 
 def ratio(a: dict, b: dict, what: str = "gb_per_s") -> float:
     return a[what] / b[what]
+
+
+class Verdicts:
+    """Figures against the limits that were set for them; called with each, it keeps a line."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def __call__(self, text: str, value: float, limit: float, less: bool = False) -> None:
+        good = value <= limit if less else value >= limit
+        self.lines.append(f"{'reached' if good else 'MISSED '}  {text}: {value:.2f} ({'at most' if less else 'at least'} {limit})")
 
 
 def make_bucket(server: Server) -> None:
@@ -220,11 +232,7 @@ def bench_server(args: argparse.Namespace, folder: Path) -> tuple[dict, list[str
                 run(f"GET 4 KiB {server.name if server else ''}", server, "epoll", 4096, path, connections=16)
                 run(f"GET 4 KiB, one at a time {server.name if server else ''}", server, "get", 4096, path, connections=1)
         print(file=sys.stderr)
-    verdicts = []
-
-    def verdict(text: str, value: float, limit: float, less: bool = False) -> None:
-        good = value <= limit if less else value >= limit
-        verdicts.append(f"{'reached' if good else 'MISSED '}  {text}: {value:.2f} ({'at most' if less else 'at least'} {limit})")
+    verdict = Verdicts()
 
     for name in ("4 MiB", "16 MiB"):
         for store in ("kvern mem:", "kvern file: (cached)"):
@@ -235,7 +243,7 @@ def bench_server(args: argparse.Namespace, folder: Path) -> tuple[dict, list[str
             verdict(f"PUT {name} kvern mem: / SeaweedFS", ratio(cells[f"PUT {name} kvern mem:"], cells[f"PUT {name} SeaweedFS"]), 5)
     verdict("GET 4 KiB a second, signed and verified, mem:", cells["GET 4 KiB kvern mem:"]["requests_per_s"], 30000)
     verdict("p99 of GET 4 KiB, one at a time, mem:, us", cells["GET 4 KiB, one at a time kvern mem:"]["p99_us"], 150, less=True)
-    return cells, verdicts, missing
+    return cells, verdict.lines, missing
 
 
 # ------------------------------------------------------------------------------------------------------------- client
@@ -299,11 +307,7 @@ def bench_client(args: argparse.Namespace, folder: Path) -> tuple[dict, list[str
     finally:
         origin.stop()
     print(file=sys.stderr)
-    verdicts = []
-
-    def verdict(text: str, value: float, limit: float, less: bool = False) -> None:
-        good = value <= limit if less else value >= limit
-        verdicts.append(f"{'reached' if good else 'MISSED '}  {text}: {value:.2f} ({'at most' if less else 'at least'} {limit})")
+    verdict = Verdicts()
 
     for name in ("4 MiB", "16 MiB"):
         mine, bare = cells[f"GET {name} kvern"], cells[f"GET {name} plain recv"]
@@ -319,18 +323,78 @@ def bench_client(args: argparse.Namespace, folder: Path) -> tuple[dict, list[str
     verdict("p50 of one 4 MiB GET kvern / plain recv", ratio(cells[alone + "kvern"], cells[alone + "plain recv"], "p50_us"), 1.2, less=True)
     verdict("GET 4 KiB a second kvern, unsigned / plain epoll", ratio(cells["GET 4 KiB kvern, unsigned"], cells["GET 4 KiB plain epoll"], "requests_per_s"), 0.8)
     verdict("GET 4 KiB a second kvern, signed / unsigned", ratio(cells["GET 4 KiB kvern, signed"], cells["GET 4 KiB kvern, unsigned"], "requests_per_s"), 0.9)
-    return cells, verdicts, missing
+    return cells, verdict.lines, missing
+
+
+# ------------------------------------------------------------------------------------------------------------ windows
+
+
+def bench_windows(args: argparse.Namespace, folder: Path) -> tuple[dict, list[str], list[str]]:
+    sizes = {"4 KiB": 4096, "4 MiB": 4 * MIB, "16 MiB": 16 * MIB}
+    (folder / "files").mkdir()
+    cells: dict[str, dict] = {}
+    with contextlib.ExitStack() as stack:
+        servers = [kvern_serve("mem:", "mem:?size=2GiB", "--rdma", "local"),
+                   kvern_serve("file:", f"file://{folder}/files?direct=on", "--rdma", "local")]
+        for server in servers:
+            stack.callback(server.stop)
+            make_bucket(server)
+
+        def run(cell: str, server: Server | None, size: int, depth: int, put: bool, more: str = "") -> None:
+            uri = f"s3://{BUCKET}?endpoint=http://127.0.0.1:{server.port}{more}" if server else "memcpy"
+            keys = [f"{size}-{i}" for i in range(max(8, depth))]
+            command = [program("kvern_bench_s3_client"), uri, "--depth", str(depth), "--bytes", str(size), "--seconds",
+                       str(args.seconds), "--put", str(int(put)), *keys]
+            before = server.cpu() if server else 0
+            ran = subprocess.run(command, capture_output=True, text=True, env=os.environ | KEYS)
+            if ran.returncode != 0:
+                sys.exit(f"bench s3: {cell}: {ran.stderr.strip()}")
+            result = json.loads(ran.stdout)
+            if server:
+                result["server_cpu_s_per_gb"] = (server.cpu() - before) / max(result["gb_per_s"] * args.seconds, 1e-9)
+            cells[cell] = best(cells.get(cell), result)
+            print(".", end="", flush=True, file=sys.stderr)
+
+        for _ in range(args.rounds):
+            for name, size in sizes.items():
+                for put in (True, False):
+                    what = ("PUT " if put else "GET ") + name
+                    if size > 4096:
+                        run(f"{what} memcpy", None, size, CONNECTIONS, put)
+                    for server in servers:
+                        for way, more in (("HTTP", "&rdma=off"), ("local", "&rdma=local")):
+                            cell = f"{what} {server.name} {way}"
+                            run(cell, server, size, 16 if size == 4096 else CONNECTIONS, put, more)
+                            if size > 4096:
+                                run(cell + ", unverified", server, size, CONNECTIONS, put, more + "&checksum=none")
+            for way, more in (("HTTP", "&rdma=off"), ("local", "&rdma=local")):
+                run(f"GET 4 MiB, one at a time mem: {way}", servers[0], 4 * MIB, 1, False, more)
+    print(file=sys.stderr)
+    verdict = Verdicts()
+
+    for name in ("4 MiB", "16 MiB"):
+        for what in (f"GET {name}", f"PUT {name}"):
+            bare, http = cells[f"{what} mem: local, unverified"], cells[f"{what} mem: HTTP, unverified"]
+            verdict(f"{what} mem: local / memcpy, unverified", ratio(bare, cells[f"{what} memcpy"]), 0.9)
+            verdict(f"{what} mem: local / HTTP", ratio(cells[f"{what} mem: local"], cells[f"{what} mem: HTTP"]), 2)
+            verdict(f"{what} mem: client CPU a GB, local / HTTP, unverified", ratio(bare, http, "cpu_s_per_gb"), 0.1, less=True)
+        verdict(f"GET {name} file: server CPU s a GB, local, unverified", cells[f"GET {name} file: local, unverified"]["server_cpu_s_per_gb"], 0.1, less=True)
+    alone = "GET 4 MiB, one at a time mem: "
+    verdict("p50 of one 4 MiB GET mem: local / HTTP", ratio(cells[alone + "local"], cells[alone + "HTTP"], "p50_us"), 0.7, less=True)
+    verdict("GET 4 KiB a second mem: local", cells["GET 4 KiB mem: local"]["requests_per_s"], 10000)
+    return cells, verdict.lines, []
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="./run bench s3", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["server", "client"])
+    parser.add_argument("what", choices=["server", "client", "windows"])
     parser.add_argument("--seconds", type=float, default=2, help="of each cell in each round (default 2)")
     parser.add_argument("--rounds", type=int, default=3, help="a cell is the best of so many (default 3)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kvern-bench-s3-") as name:
-        cells, verdicts, missing = (bench_server if args.what == "server" else bench_client)(args, Path(name))
+        bench = {"server": bench_server, "client": bench_client, "windows": bench_windows}[args.what]
+        cells, verdicts, missing = bench(args, Path(name))
     report = {"what": args.what, "seconds": args.seconds, "rounds": args.rounds, "cells": cells, "verdicts": verdicts, "missing": missing}
     kept = ROOT / "build" / "bench" / f"s3-{args.what}.json"
     kept.parent.mkdir(parents=True, exist_ok=True)

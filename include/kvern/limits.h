@@ -103,6 +103,17 @@ inline constexpr milliseconds s3_credentials_wait{2000};        // for one answe
 inline constexpr std::size_t s3_profile_bytes_max = std::size_t{1} << 20;  // a file of credentials or settings
 inline constexpr milliseconds s3_abort_grace{500};  // after a close that aborts what is in flight
 
+// One-sided transfers.
+inline constexpr std::size_t fabric_token_bytes_max = 1024;
+inline constexpr std::size_t fabric_provider_bytes_max = 32;
+inline constexpr std::size_t fabric_endpoint_bytes_max = 192;
+inline constexpr std::size_t fabric_guests_max = 256;       // processes that have handed memory to one server
+inline constexpr std::size_t fabric_windows_max = 64;       // of each
+inline constexpr milliseconds fabric_hand_over_wait{1000};  // for the other side, once a region
+inline constexpr milliseconds fabric_hold{8000};    // a transfer without a definite answer may still write for so long
+inline constexpr milliseconds fabric_pause{30000};  // of a path that did not work, until it is tried again
+inline constexpr double fabric_held_fraction_max = 0.25;  // of the regions, in such transfers; beyond it: HTTP
+
 // The S3 server (design: server); docs/operations.md names those that operators meet.
 inline constexpr std::uint64_t server_memory_bytes_default = std::uint64_t{1} << 30;
 inline constexpr std::uint64_t server_memory_bytes_min = std::uint64_t{64} << 20;

@@ -24,7 +24,8 @@ struct Options {
     std::string store;
     std::string listen = "127.0.0.1:9000";
     std::string operations;
-    std::string keys_file, region, domains, certificate_file, key_file, quotas, access_log, port_file;
+    std::string keys_file, region, domains, certificate_file, key_file, quotas, access_log, port_file, rdma,
+        window_socket;
     bool anonymous = false;
     std::uint64_t memory_bytes = limits::server_memory_bytes_default;
     std::uint64_t threads = 0;
@@ -114,6 +115,16 @@ Result<server::ServeOptions> serve_options(const Options& options) {
     serve.connections_max = options.connections;
     serve.send_buffer_bytes = options.send_buffer_bytes;
     serve.access_log = options.access_log;
+    for (const auto& provider : split(options.rdma)) {
+        if (provider != "local") {
+            return fail(ErrorCode::invalid_argument, "--rdma '" + provider + "': known is local");
+        }
+        serve.local_windows = true;
+    }
+    if (!options.window_socket.empty() && !serve.local_windows) {
+        return fail(ErrorCode::invalid_argument, "--window-socket goes with --rdma local");
+    }
+    serve.window_socket = options.window_socket;
     return serve;
 }
 
@@ -196,6 +207,10 @@ Command serve_command() {
             arguments.size("--send-buffer", options->send_buffer_bytes,
                            "Of a connection, for bytes under way; more for clients far away; 0: the kernel's choice");
             arguments.text("--quota", options->quotas, "Most that buckets may hold: cache=500GiB,*=1TiB");
+            arguments.text("--rdma", options->rdma,
+                           "Providers for transfers straight into clients' memory: local, for clients of this host");
+            arguments.text("--window-socket", options->window_socket,
+                           "Path of the socket where they hand it over; else an abstract one that nobody can guess");
             arguments.text("--access-log", options->access_log,
                            "File for a JSON line a request; '-' is standard output");
             arguments.duration("--drain", options->drain, "How long requests may finish at a stop (30s)");

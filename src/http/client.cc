@@ -133,7 +133,7 @@ Task<HttpClient::Exchanged> HttpClient::exchange(const HttpRequest& request) {
         std::erase(busy_, &connection);
         const bool dead = !outcome && !answered && outcome.error().error.code == ErrorCode::unavailable &&
                           loop_.now() - began < options_.stall_limit && aborts_ == aborts;
-        if (dead && connection.reused && !fresh && loop_.now() < request.deadline) {
+        if (dead && connection.reused && !fresh && !request.once && loop_.now() < request.deadline) {
             repeated = !outcome.error().unsent;
             continue;  // the server had closed it, most likely before it read this
         }

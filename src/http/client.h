@@ -26,6 +26,8 @@ struct HttpRequest {
     std::span<const Buffer> into;      // where the body of a 200 or 206 goes, and nowhere else; must hold all of it
     bool text_body = false;            // the body of a 200 or 206 goes into HttpAnswer::text, too
     const Arrived* arrived = nullptr;  // told of the bytes that land in `into`
+    // Never sent a second time, on a fresh connection, where a kept one turns out to be dead.
+    bool once = false;
     TimePoint deadline = TimePoint::max();
 };
 

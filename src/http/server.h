@@ -51,7 +51,7 @@ class Exchange {
     bool body_ended() const { return reader_.body_ended(); }
 
     // Further lines, each with its end, for the head of the answer, whatever it will be.
-    void add_to_answer(std::string lines) { always_ = std::move(lines); }
+    void add_to_answer(std::string_view lines) { always_ += lines; }
     // The whole answer. For HEAD the body's length is told and the body is not sent.
     Task<Result<void>> answer(AnswerHead head, std::string_view body = {});
     // An answer of `size_bytes` in pieces: begin, then send until all is sent. The head goes out with the first piece.

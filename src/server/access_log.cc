@@ -43,11 +43,13 @@ void AccessLog::add(std::size_t loop, const Request& request, const Metrics::Req
     fmt::format_to(std::back_inserter(buffer),
                    "{{\"time\":\"{}\",\"id\":\"{}\",\"peer\":\"{}\",\"access_key\":\"{}\",\"operation\":\"{}\","
                    "\"bucket\":\"{}\",\"key\":\"{}\",\"status\":{},\"error\":\"{}\",\"received_bytes\":{},"
-                   "\"sent_bytes\":{},\"total_ms\":{:.3f},\"wire_ms\":{:.3f}}}\n",
+                   "\"sent_bytes\":{},\"window_received_bytes\":{},\"window_sent_bytes\":{},"
+                   "\"total_ms\":{:.3f},\"wire_ms\":{:.3f}}}\n",
                    iso_time(now_ns), request.id, request.exchange.peer(),
                    request.who == nullptr ? "" : url_escape(request.who->credentials.access_key),
                    to_string(facts.operation), url_escape(request.bucket), url_escape(request.key), facts.status,
-                   request.error, facts.bytes_in, facts.bytes_out, milliseconds(facts.total), milliseconds(facts.wire));
+                   request.error, facts.bytes_in, facts.bytes_out, facts.window_bytes_in, facts.window_bytes_out,
+                   milliseconds(facts.total), milliseconds(facts.wire));
     if (buffer.size() >= limits::access_log_buffer_bytes) flush(loop);
 }
 

@@ -63,6 +63,8 @@ S3Result<> Body::read_promises(std::optional<ChecksumAlgorithm> computed) {
         if (!size)
             return refuse(S3Code::missing_content_length, "x-amz-decoded-content-length is missing or no number");
         size_bytes_ = *size;
+    } else if (request_.window) {
+        size_bytes_ = request_.window->size_bytes;
     } else if (head.content_length) {
         size_bytes_ = *head.content_length;
     } else if (!head.chunked) {
@@ -185,7 +187,22 @@ Task<S3Result<std::size_t>> Body::read_chunked(std::span<std::byte> into) {
     co_return done;
 }
 
+// Copied first and summed then: the client may change its bytes at any time, and what is stored is what was summed.
+std::size_t Body::read_window(std::span<std::byte> into) {
+    const auto& window = *request_.window;
+    const auto size = std::min<std::uint64_t>(into.size(), window.size_bytes - received_);
+    for (std::size_t done = 0; done < size;) {
+        const auto piece = into.subspan(done, std::min(size - done, limits::http_piece_bytes));
+        std::memcpy(piece.data(), window.data + received_, piece.size());
+        arrived(piece);
+        done += piece.size();
+    }
+    request_.window_bytes_in = received_;
+    return size;
+}
+
 Task<S3Result<std::size_t>> Body::read(std::span<std::byte> into) {
+    if (request_.window) co_return read_window(into);
     if (chunked_) co_return co_await read_chunked(into);
     if (!size_bytes_ && received_ + into.size() > limits::object_bytes_max) {
         co_return refuse(S3Code::entity_too_large, "Your proposed upload exceeds the maximum allowed size of " +

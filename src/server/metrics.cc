@@ -33,6 +33,7 @@ constexpr std::array<std::string_view, operations> names{"ListBuckets",
                                                          "ListParts",
                                                          "KvernExists",
                                                          "KvernSpace",
+                                                         "KvernFabric",
                                                          "Unknown"};
 
 std::uint64_t nanoseconds(Duration duration) {
@@ -76,6 +77,8 @@ void Metrics::ended(const Request& request) {
     each.wire_ns.fetch_add(nanoseconds(request.wire), std::memory_order_relaxed);
     bytes_in_.fetch_add(request.bytes_in, std::memory_order_relaxed);
     bytes_out_.fetch_add(request.bytes_out, std::memory_order_relaxed);
+    if (request.window_bytes_in > 0) window_bytes_in_.fetch_add(request.window_bytes_in, std::memory_order_relaxed);
+    if (request.window_bytes_out > 0) window_bytes_out_.fetch_add(request.window_bytes_out, std::memory_order_relaxed);
     if (request.lookup && request.status < 400) hits_.fetch_add(1, std::memory_order_relaxed);
     if (request.lookup && request.status == 404) misses_.fetch_add(1, std::memory_order_relaxed);
 }
@@ -126,6 +129,12 @@ std::string Metrics::prometheus(const Gauges& gauges) const {
     }
     text.one("received_bytes_total", "counter", "Bytes of bodies of requests.", bytes_in_.load());
     text.one("sent_bytes_total", "counter", "Bytes of bodies of answers.", bytes_out_.load());
+    text.one("window_received_bytes_total", "counter", "Bytes taken from the memory of clients, one-sided.",
+             window_bytes_in_.load());
+    text.one("window_sent_bytes_total", "counter", "Bytes put into the memory of clients, one-sided.",
+             window_bytes_out_.load());
+    text.one("windows", "gauge", "Pieces of clients' memory that can be reached.", gauges.windows);
+    text.one("window_bytes", "gauge", "Of them together.", gauges.window_bytes);
     text.one("hits_total", "counter", "Reads (GET, HEAD and looks by kvern-exists) of objects that are there.",
              hits_.load());
     text.one("misses_total", "counter", "Reads of objects that are not there.", misses_.load());
@@ -176,16 +185,16 @@ std::string Metrics::json(const Gauges& gauges) const {
         "{{\"operations\":{{{}}},\"by_operation\":{{{}}},"
         "\"statuses\":{{\"2xx\":{},\"3xx\":{},\"4xx\":{},\"5xx\":{}}},"
         "\"latency_bounds_seconds\":[{}],\"latency_counts\":[{}],\"seconds\":{},\"wire_seconds\":{},"
-        "\"received_bytes\":{},\"sent_bytes\":{},\"hits\":{},"
+        "\"received_bytes\":{},\"sent_bytes\":{},\"window_received_bytes\":{},\"window_sent_bytes\":{},\"hits\":{},"
         "\"misses\":{},\"in_flight\":{},\"connections\":{},\"connections_max\":{},\"connections_refused\":{},"
         "\"memory_bytes\":{},\"memory_leased_bytes\":{},\"memory_waiting\":{},"
         "\"store\":{{\"ok\":{},\"miss\":{},\"busy\":{},\"failed\":{},\"refused\":{}}}}}",
         counts, by_operation, by_class[2], by_class[3], by_class[4], by_class[5], fmt::join(latency_bounds, ","),
         fmt::join(latency, ","), static_cast<double>(total_ns) * 1e-9, static_cast<double>(wire_ns) * 1e-9,
-        bytes_in_.load(), bytes_out_.load(), hits_.load(), misses_.load(), in_flight_.load(), gauges.connections,
-        gauges.connections_max, gauges.connections_refused, gauges.memory_bytes, gauges.memory_leased_bytes,
-        gauges.memory_waiting, store_outcomes_[0].load(), store_outcomes_[1].load(), store_outcomes_[2].load(),
-        store_outcomes_[3].load(), store_refused_.load());
+        bytes_in_.load(), bytes_out_.load(), window_bytes_in_.load(), window_bytes_out_.load(), hits_.load(),
+        misses_.load(), in_flight_.load(), gauges.connections, gauges.connections_max, gauges.connections_refused,
+        gauges.memory_bytes, gauges.memory_leased_bytes, gauges.memory_waiting, store_outcomes_[0].load(),
+        store_outcomes_[1].load(), store_outcomes_[2].load(), store_outcomes_[3].load(), store_refused_.load());
 }
 
 }  // namespace kvern::server

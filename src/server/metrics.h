@@ -39,6 +39,7 @@ enum class Operation : std::uint8_t {
     list_parts,
     exists,
     space,
+    fabric,
     unknown
 };
 inline constexpr std::size_t operations = static_cast<std::size_t>(Operation::unknown) + 1;
@@ -53,9 +54,10 @@ class Metrics {
     struct Request {
         Operation operation = Operation::unknown;
         unsigned status = 0;
-        Duration total{}, wire{};  // wire: waiting for the peer; the rest is ours and the store's
-        std::uint64_t bytes_in = 0, bytes_out = 0;
-        bool lookup = false;  // a read that could hit or miss
+        Duration total{}, wire{};                   // wire: waiting for the peer; the rest is ours and the store's
+        std::uint64_t bytes_in = 0, bytes_out = 0;  // of bodies
+        bool lookup = false;                        // a read that could hit or miss
+        std::uint64_t window_bytes_in = 0, window_bytes_out = 0;  // moved from and to the memory of clients
     };
     void begun() { ++in_flight_; }
     void ended(const Request& request);
@@ -67,6 +69,8 @@ class Metrics {
     struct Gauges {
         std::size_t connections = 0, connections_max = 0, memory_waiting = 0;
         std::uint64_t connections_refused = 0, memory_bytes = 0, memory_leased_bytes = 0;
+        std::size_t windows = 0;
+        std::uint64_t window_bytes = 0;
     };
     std::string prometheus(const Gauges& gauges) const;
     std::string json(const Gauges& gauges) const;  // an object, without the usage of buckets
@@ -79,7 +83,8 @@ class Metrics {
         std::atomic<std::uint64_t> latency_ns{0}, wire_ns{0};
     };
     std::array<Each, operations> each_{};
-    std::atomic<std::uint64_t> bytes_in_{0}, bytes_out_{0}, hits_{0}, misses_{0};
+    std::atomic<std::uint64_t> bytes_in_{0}, bytes_out_{0}, window_bytes_in_{0}, window_bytes_out_{0};
+    std::atomic<std::uint64_t> hits_{0}, misses_{0};
     std::array<std::atomic<std::uint64_t>, 4> store_outcomes_{};  // by Status; failed ones without the next
     std::atomic<std::uint64_t> store_refused_{0};                 // those that failed by rights
     std::atomic<std::int64_t> in_flight_{0};

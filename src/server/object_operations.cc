@@ -12,6 +12,7 @@
 #include "server/object_changes.h"
 #include "server/object_headers.h"
 #include "server/site.h"
+#include "server/windows.h"
 #include "server/xml_writer.h"
 
 namespace kvern::server {
@@ -144,6 +145,41 @@ Done send_object(Request& request, ObjectReader& reader) {
     }
 }
 
+// Reads straight into the client's memory, which verifies what landed: the bytes are not looked at here.
+// False: they do not fit, and go over HTTP.
+Task<S3Result<bool>> send_to_window(Context& context, Request& request, std::string key, bool mark_used) {
+    const auto head = co_await read_head(context.place(), key);
+    if (!head) co_return tl::unexpected(head.error());
+    const auto& record = head->record;
+    const auto answered = co_await answered_by_condition(request, record);
+    if (!answered) co_return tl::unexpected(answered.error());
+    if (*answered) co_return true;
+    const auto wanted = wanted_bytes(request, record);
+    if (!wanted) co_return tl::unexpected(wanted.error());
+    const auto size = wanted->end - wanted->begin;
+    if (size > request.window->size_bytes) co_return false;
+    if (head->damaged && size == record.size_bytes) co_return tl::unexpected(damage_of(*head));
+    if (size > 0) {
+        Op op;
+        op.kind = OpKind::get;
+        op.key = key;
+        op.offset = wanted->begin;
+        op.length = size;
+        op.buffers.push_back({request.window->data, size});
+        op.mark_used = mark_used;
+        const auto outcome = co_await context.worker.port.ask(std::move(op));
+        if (outcome.status != Status::ok) co_return tl::unexpected(error_of(outcome, key));
+        if (outcome.stat.etag != head->stat.etag) {
+            co_return refuse(S3Code::slow_down, "The object was replaced while it was read");
+        }
+    }
+    auto answer = object_head(request, *head, *wanted);
+    add_window_reply(answer, answer.status(), size);
+    request.window_bytes_out = size;
+    (void)co_await request.exchange.answer(std::move(answer));
+    co_return true;
+}
+
 Done send_head(Context& context, Request& request, std::string key) {
     auto head = co_await read_head(context.place(), key);
     if (!head) co_return tl::unexpected(head.error());
@@ -181,6 +217,17 @@ Done get_object(Context& context, Request& request) {
         done = co_await send_head(context, request, key);
     } else {
         const bool used = request.header("x-kvern-mark-used").value_or("") == "1";
+        const auto ask = ask_for_window(context.site, request);
+        if (!ask) co_return tl::unexpected(ask.error());
+        if (*ask == WindowAsk::granted) {
+            const auto sent = co_await send_to_window(context, request, key, used);
+            if (sent && *sent) co_return S3Result<>{};
+            if (!sent) {
+                auto error = co_await explained_miss(context, request, sent.error());
+                co_return tl::unexpected(std::move(error));
+            }
+        }
+        if (*ask == WindowAsk::granted || *ask == WindowAsk::declined) decline_window(request);
         auto reader = co_await ObjectReader::open(context.place(), key, used);
         if (reader) {
             done = co_await send_object(request, *reader);
@@ -293,6 +340,7 @@ Done put_object(Context& context, Request& request) {
     if (!allowed) co_return allowed;
     auto record = record_from_headers(request);
     if (!record) co_return tl::unexpected(record.error());
+    if (const auto taken = take_window(context.site, request); !taken) co_return taken;
     auto body = Body::create(request);
     if (!body) co_return tl::unexpected(body.error());
     const auto size = (*body)->size_bytes();
@@ -300,6 +348,7 @@ Done put_object(Context& context, Request& request) {
     if (!written) co_return tl::unexpected(written.error());
     AnswerHead answer(200);
     answer.add("ETag", quoted(written->etag));
+    if (request.window) add_window_reply(answer, 200, request.window_bytes_in);
     add_checksum_headers(answer, *written);
     co_return co_await answer_empty(request, std::move(answer));
 }

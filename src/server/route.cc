@@ -90,6 +90,7 @@ S3Result<Route> bucket_route(const Request& request) {
     if (request.has("location")) return Route{Operation::get_bucket_location, get_bucket_location};
     if (request.has("uploads")) return Route{Operation::list_multipart_uploads, list_uploads};
     if (request.has("kvern-space")) return Route{Operation::space, bucket_space};
+    if (request.has("kvern-fabric")) return Route{Operation::fabric, fabric_ways};
     const bool second = request.param("list-type").value_or("") == "2";
     return Route{second ? Operation::list_objects_v2 : Operation::list_objects, list_objects};
 }

@@ -171,7 +171,8 @@ Task<void> S3Server::Impl::handle(Exchange& exchange) {
     }
     Request request(exchange);
     request.id = id_prefix + std::to_string(next_id++);
-    exchange.add_to_answer("x-amz-request-id: " + request.id + "\r\nServer: kvern\r\nx-kvern-extensions: exists\r\n");
+    exchange.add_to_answer("x-amz-request-id: " + request.id + "\r\nServer: kvern\r\nx-kvern-extensions: " +
+                           (site.windows ? "exists, fabric" : "exists") + "\r\n");
     Context context{site, worker};
     Metrics::Request facts;
     site.metrics.begun();
@@ -185,6 +186,8 @@ Task<void> S3Server::Impl::handle(Exchange& exchange) {
     facts.wire = exchange.wire_time();
     facts.bytes_in = exchange.body_bytes_in();
     facts.bytes_out = exchange.body_bytes_out();
+    facts.window_bytes_in = request.window_bytes_in;
+    facts.window_bytes_out = request.window_bytes_out;
     facts.lookup = facts.operation == Operation::get_object || facts.operation == Operation::head_object;
     site.metrics.ended(facts);
     access_log.add(worker.index, request, facts, site.clock.now_ns());
@@ -194,8 +197,15 @@ Task<void> S3Server::Impl::handle(Exchange& exchange) {
 
 Metrics::Gauges S3Server::Impl::gauges() const {
     const auto memory = site.gate.stats();
-    return {server ? server->connections() : 0, options.connections_max, site.gate.waiting(),
-            server ? server->refused() : 0,     memory.size_bytes,       memory.leased_bytes};
+    const auto windows = site.windows ? site.windows->stats() : fabric::LocalStats{};
+    return {server ? server->connections() : 0,
+            options.connections_max,
+            site.gate.waiting(),
+            server ? server->refused() : 0,
+            memory.size_bytes,
+            memory.leased_bytes,
+            windows.windows,
+            windows.window_bytes};
 }
 
 std::string S3Server::Impl::stats() const {
@@ -369,7 +379,11 @@ Result<std::unique_ptr<S3Server>> S3Server::start(ServeOptions options, Store& s
     auto log = AccessLog::open(options.access_log, threads);
     if (!log) return tl::unexpected(log.error());
 
+    Result<std::unique_ptr<fabric::LocalHost>> windows(nullptr);
+    if (options.local_windows) windows = fabric::LocalHost::listen(options.window_socket);
+    if (!windows) return tl::unexpected(windows.error());
     auto impl = std::make_unique<Impl>(std::move(options), store, std::move(*region), std::move(*log));
+    impl->site.windows = std::move(*windows);
     std::vector<http::Loop*> all;
     for (unsigned i = 0; i < threads; ++i) {
         all.push_back(impl->loops.emplace_back(std::make_unique<http::Loop>("kvern-serve-" + std::to_string(i))).get());
@@ -405,7 +419,8 @@ std::string S3Server::describe() const {
     return std::string(options.certificate_file.empty() ? "http://" : "https://") + options.listen.host + ":" +
            std::to_string(port()) + ", " + std::to_string(impl_->loops.size()) + " threads, " +
            format_size(options.memory_bytes) + " of memory, " +
-           (options.keys ? std::to_string(options.keys->size()) + " access keys" : "anonymous") + ", on " +
+           (options.keys ? std::to_string(options.keys->size()) + " access keys" : "anonymous") +
+           (impl_->site.windows ? ", windows at " + impl_->site.windows->address() : "") + ", on " +
            impl_->store.describe();
 }
 

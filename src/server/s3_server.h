@@ -29,9 +29,11 @@ struct ServeOptions {
     unsigned threads = 0;  // 0: one a core
     std::size_t connections_max = limits::server_connections_default;
     std::uint64_t send_buffer_bytes = limits::server_send_buffer_bytes;  // of a socket; 0: the kernel's choice
-    std::map<std::string, std::uint64_t> quotas;                         // by bucket
-    std::uint64_t default_quota = 0;                                     // 0: none
-    std::string access_log;  // file, "-" for standard output, empty for none
+    bool local_windows = false;  // processes of this host may hand over memory, for one-sided transfers
+    std::string window_socket;   // where; empty: an abstract one
+    std::map<std::string, std::uint64_t> quotas;  // by bucket
+    std::uint64_t default_quota = 0;              // 0: none
+    std::string access_log;                       // file, "-" for standard output, empty for none
 };
 
 class S3Server {

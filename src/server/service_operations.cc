@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "fabric/local_guest.h"
 #include "kvern/limits.h"
 #include "server/body.h"
 #include "server/object_headers.h"
@@ -177,6 +178,21 @@ Done bucket_space(Context& context, Request& request) {
     const auto text = "{\"capacity_bytes\":" + std::to_string(space.capacity_bytes) +
                       ",\"free_bytes\":" + std::to_string(space.free_bytes) +
                       ",\"quota_bytes\":" + std::to_string(space.quota_bytes) + "}\n";
+    (void)co_await request.exchange.answer(std::move(head), text);
+    co_return S3Result<>{};
+}
+
+// How a client's memory may be reached, one-sided: {} or {"local": {"socket": …, "host": …}}.
+Done fabric_ways(Context& context, Request& request) {
+    const auto allowed = allow_bucket(context, request);
+    if (!allowed) co_return allowed;
+    std::string text = "{}\n";
+    if (context.site.windows) {
+        text = "{\"local\":{\"socket\":" + json_text(context.site.windows->address()) +
+               ",\"host\":" + json_text(fabric::local_host_id()) + "}}\n";
+    }
+    AnswerHead head(200);
+    head.add("Content-Type", "application/json");
     (void)co_await request.exchange.answer(std::move(head), text);
     co_return S3Result<>{};
 }

@@ -31,6 +31,7 @@ struct Site {
     Metrics metrics;
     Usage usage;
     const WallClock& clock;
+    std::unique_ptr<fabric::LocalHost> windows{};  // none: transfers go over HTTP alone
 };
 
 struct Worker {
@@ -64,6 +65,7 @@ Done head_bucket(Context& context, Request& request);
 Done delete_bucket(Context& context, Request& request);
 Done get_bucket_location(Context& context, Request& request);
 Done bucket_space(Context& context, Request& request);
+Done fabric_ways(Context& context, Request& request);  // kvern-fabric
 // acl_operations.cc: of buckets and of objects
 Done get_acl(Context& context, Request& request);
 Done put_acl(Context& context, Request& request);

@@ -14,6 +14,7 @@
 #include "server/object_changes.h"
 #include "server/object_headers.h"
 #include "server/site.h"
+#include "server/windows.h"
 #include "server/xml.h"
 #include "server/xml_writer.h"
 
@@ -178,6 +179,7 @@ Done upload_part(Context& context, Request& request) {
     auto key = upload->folder + part_name(*number);
     const auto algorithm = upload->info.algorithm.value_or(ChecksumAlgorithm::crc64nvme);
     if (request.header("x-amz-copy-source")) co_return co_await copy_part(context, request, std::move(key), algorithm);
+    if (const auto taken = take_window(context.site, request); !taken) co_return taken;
     auto body = Body::create(request, Body::Of::part, algorithm);
     if (!body) co_return tl::unexpected(body.error());
     if (upload->info.algorithm && (*body)->algorithm() != *upload->info.algorithm) {
@@ -192,6 +194,7 @@ Done upload_part(Context& context, Request& request) {
     AnswerHead answer(200);
     answer.add("ETag", quoted(written->etag));
     if (written->algorithm) answer.add(http::header_name(*written->algorithm), written->checksum);
+    if (request.window) add_window_reply(answer, 200, request.window_bytes_in);
     co_return co_await answer_empty(request, std::move(answer));
 }
 

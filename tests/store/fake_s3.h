@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "base/text.h"
+#include "fabric/local_guest.h"
+#include "fabric/local_host.h"
 #include "http/checksum.h"
 #include "http/date.h"
 #include "http/http_fixture.h"
@@ -107,6 +109,11 @@ class FakeS3 {
     std::atomic<bool> any_credentials{false};
     std::size_t page = 1000;
 
+    // One-sided transfers, where there is a host; Tokens says how they go.
+    enum class Tokens { honest, blind, blind_and_unsummed, declined, claims, cuts_short, never_answers };
+    fabric::LocalHost* windows = nullptr;
+    std::atomic<Tokens> tokens{Tokens::honest};
+
   private:
     struct Request {
         std::string method, target, path, key, body;
@@ -200,13 +207,15 @@ class FakeS3 {
             }
         }
         if (kind == Fault::Kind::lose_answer) co_return exchange.break_off("as told");
+        const bool silent = tokens == Tokens::never_answers && !request.header("x-amz-rdma-token").empty();
+        if (silent) co_return exchange.break_off("as told");
         co_await send(exchange, request, answer, kind);
     }
 
     http::Task<void> send(http::Exchange& exchange, const Request& request, const Answer& answer, Fault::Kind kind) {
         http::AnswerHead head(answer.status);
         for (const auto& [name, value] : answer.headers) head.add(name, value);
-        if (kvern) head.add("x-kvern-extensions", "exists, space");
+        if (kvern) head.add("x-kvern-extensions", windows != nullptr ? "exists, space, fabric" : "exists, space");
         if (kind == Fault::Kind::reset_body || kind == Fault::Kind::stall_body) {
             exchange.begin(head, answer.body.size());
             (void)co_await exchange.send(std::as_bytes(std::span(answer.body)).first(answer.body.size() / 2));
@@ -242,11 +251,46 @@ class FakeS3 {
                 return error(403, code);
             }
         }
+        if (windows != nullptr && request.asks("kvern-fabric")) {
+            return {200,
+                    R"({"local":{"socket":")" + windows->address() + R"(","host":")" + fabric::local_host_id() + "\"}}",
+                    {},
+                    0};
+        }
         if (request.key.empty()) return of_bucket(request);
+        if (!request.header("x-amz-rdma-token").empty()) return one_sided(request, kind);
         if (request.method == "PUT") return put(request);
         if (request.method == "GET" || request.method == "HEAD") return get(request, kind);
         if (request.method == "DELETE") return remove(request);
         return request.asks("uploads") ? create(request) : complete(request);
+    }
+    Answer one_sided(Request request, Fault::Kind kind) {
+        const auto how = tokens.load();
+        const bool is_put = request.method == "PUT";
+        const bool blind = how == Tokens::blind || how == Tokens::blind_and_unsummed;
+        const auto token = fabric::parse_token(request.header("x-amz-rdma-token"));
+        const auto span =
+            token && windows != nullptr ? windows->find(*token) : Result<fabric::Span>(fail(ErrorCode::io, ""));
+        if (!blind && (how == Tokens::declined || !span)) {
+            auto answer = is_put ? error(501, "NotImplemented") : get(request, kind);
+            answer.headers.emplace_back("x-amz-rdma-reply", "501");
+            return answer;
+        }
+        if (how == Tokens::blind_and_unsummed) request.headers.erase("x-amz-checksum-crc64nvme");
+        auto size = span ? span->size_bytes : 0;
+        if (how == Tokens::cuts_short) size /= 2;
+        if (is_put && !blind) request.body.assign(reinterpret_cast<const char*>(span->data), size);
+        if (is_put && how == Tokens::cuts_short) request.headers.erase("x-amz-checksum-crc64nvme");
+        auto answer = is_put ? put(request) : get(request, kind);
+        if (blind || answer.status >= 300) return answer;
+        if (!is_put) {
+            size = std::min<std::size_t>(answer.body.size(), size);
+            if (how != Tokens::claims) std::memcpy(span->data, answer.body.data(), size);
+            answer.body.clear();
+        }
+        answer.headers.emplace_back("x-amz-rdma-reply", std::to_string(answer.status));
+        answer.headers.emplace_back("x-amz-rdma-bytes-transferred", std::to_string(size));
+        return answer;
     }
     static std::string sum(const std::string& bytes) {
         auto checksum = http::Checksum::make(http::ChecksumAlgorithm::crc64nvme);

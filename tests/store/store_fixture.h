@@ -44,9 +44,22 @@ class TempFolder {
 // Page-aligned memory. `lead` shifts the start, to get an unaligned buffer.
 class Memory {
   public:
+    // Where Memory comes from, if it is not to be the heap's: a region that the store was given.
+    static std::shared_ptr<Region>& source() {
+        static std::shared_ptr<Region> region;
+        return region;
+    }
+
     explicit Memory(std::size_t size_bytes, std::size_t lead = 0) : size_bytes_(size_bytes), lead_(lead) {
-        const auto whole = (lead + size_bytes + guard_bytes + limits::page_bytes) / limits::page_bytes;
-        start_.reset(static_cast<std::byte*>(std::aligned_alloc(limits::page_bytes, whole * limits::page_bytes)));
+        const auto whole =
+            (lead + size_bytes + guard_bytes + limits::page_bytes) / limits::page_bytes * limits::page_bytes;
+        if (auto lease = source() ? source()->try_lease(whole) : std::nullopt) {
+            start_ = {lease->data(), [](std::byte*) {}};
+            lease_ = std::move(*lease);
+        } else {
+            start_ = {static_cast<std::byte*>(std::aligned_alloc(limits::page_bytes, whole)),
+                      [](std::byte* memory) { std::free(memory); }};
+        }
         std::memset(start_.get(), guard, lead + size_bytes + guard_bytes);
     }
     std::byte* data() const { return start_.get() + lead_; }
@@ -78,10 +91,8 @@ class Memory {
   private:
     static constexpr unsigned char guard = 0xA5;
     static constexpr std::size_t guard_bytes = 64;
-    struct Free {
-        void operator()(std::byte* memory) const { std::free(memory); }
-    };
-    std::unique_ptr<std::byte, Free> start_;
+    Lease lease_;
+    std::unique_ptr<std::byte, void (*)(std::byte*)> start_{nullptr, [](std::byte*) {}};
     std::size_t size_bytes_;
     std::size_t lead_;
 };

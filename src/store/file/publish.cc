@@ -67,11 +67,9 @@ int publish_once(const FileRoot& root, const Op& op, NewFile& file, const Place&
     return error == -EEXIST ? -ENOTEMPTY : error;
 }
 
-// Creating in a folder that was removed after it was opened: ENOENT, or EPERM on ext4.
-bool is_gone(int error, const Place& place) {
-    if (error == -ENOENT) return true;
-    struct stat status {};
-    return error == -EPERM && fstat(place.dir, &status) == 0 && status.st_nlink == 0;
+// Creating in a folder that was removed after it was opened: ENOENT, or EPERM on ext4. A real EPERM comes again.
+bool may_be_gone(int error) {
+    return error == -ENOENT || error == -EPERM;
 }
 
 Outcome metadata_failure(const FileRoot& root, const std::string& key, std::size_t size_bytes, int error) {
@@ -100,7 +98,7 @@ Outcome file_put(const FileRoot& root, const FileFacts& facts, bool direct, cons
     const bool unnamed = op.condition == Condition::absent;
     for (int attempt = 0; attempt < attempts_max; ++attempt) {
         error = unnamed ? file.create_unnamed(root, facts, place.dir, direct) : file.create_named(root, direct);
-        if (!is_gone(error, place)) break;
+        if (!may_be_gone(error)) break;
         if (const int made = root.open_place(op.key, true, place); made != 0) {
             return file_failure(root, op.key, "making its folder", made);
         }

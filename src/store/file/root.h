@@ -18,9 +18,9 @@
 #include <string>
 #include <string_view>
 
+#include "base/fd.h"
 #include "kvern/result.h"
 #include "kvern/store.h"
-#include "store/fd.h"
 
 namespace kvern {
 

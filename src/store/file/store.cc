@@ -110,25 +110,9 @@ FileStore::FileStore(std::shared_ptr<FileContext> context, std::string threads_w
 }
 
 void FileStore::submit(std::span<Op> ops, CompletionQueue& queue) {
-    std::vector<Completion> refused;
     Sorted sorted;
     const std::shared_lock lock(mutex_);
-    auto room = closed_ ? 0 : context_->delivery.admit(ops.size());
-    for (auto& op : ops) {
-        if (closed_) {
-            refused.push_back({op.tag, failed(ErrorCode::unavailable, "the store is closed")});
-        } else if (auto checked = check_op(op); !checked) {
-            refused.push_back({op.tag, failed(checked.error())});
-        } else if (room == 0) {
-            refused.push_back({op.tag, busy("the queue of this store is full (" +
-                                            std::to_string(limits::queued_ops_max) + " operations)")});
-        } else {
-            --room;
-            sort(Job{std::move(op), &queue}, sorted);
-        }
-    }
-    context_->delivery.leave(room);
-    queue.push(std::move(refused));
+    context_->delivery.enter(ops, queue, closed_, check_op, [&](Job&& job) { sort(std::move(job), sorted); });
     hand_out(std::move(sorted));
 }
 

@@ -12,7 +12,7 @@
 #include <optional>
 #include <vector>
 
-#include "store/fd.h"
+#include "base/fd.h"
 
 namespace kvern {
 

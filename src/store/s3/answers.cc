@@ -315,4 +315,18 @@ Result<Space> parse_space(std::string_view json) {
     return Space{*capacity, *free, value("quota_bytes").value_or(0)};
 }
 
+Result<S3LocalWay> parse_local_way(std::string_view json) {
+    if (json_deeper_than(json, limits::json_depth_max)) return odd("about the fabric is nested too deep");
+    const auto document = nlohmann::json::parse(json, nullptr, false);
+    if (!document.is_object()) return odd("about the fabric is no JSON object");
+    const auto local = document.find("local");
+    if (local == document.end()) return S3LocalWay{};
+    if (!local->is_object()) return odd("about the fabric is not as expected");
+    const auto text = [&local](const char* name) {
+        const auto found = local->find(name);
+        return found != local->end() && found->is_string() ? found->get<std::string>() : std::string();
+    };
+    return S3LocalWay{text("socket"), text("host")};
+}
+
 }  // namespace kvern

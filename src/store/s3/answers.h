@@ -77,6 +77,11 @@ Result<std::vector<S3NotDeleted>> parse_deleted(std::string_view xml);
 // Answers to a kvern server's extensions. Of exists: as many lines as keys were asked about, "-" or size, time, "etag".
 Result<std::vector<std::optional<Stat>>> parse_exists(std::string_view text, std::size_t keys);
 Result<Space> parse_space(std::string_view json);
+// Of kvern-fabric: where this host's processes hand over memory. No socket: nowhere.
+struct S3LocalWay {
+    std::string socket, host;
+};
+Result<S3LocalWay> parse_local_way(std::string_view json);
 
 std::string without_quotes(std::string_view etag);
 // Of a server's words: at most limits::s3_answer_shown_bytes_max, on one line.

@@ -54,7 +54,7 @@ Result<void> create_s3_bucket(const Uri& uri, const S3Seams& seams) {
         keys = std::make_unique<S3KeyRing>(loop, common.keys, *common.seams.wall);
         for (std::size_t i = 0; i < common.options.places.size(); ++i) {
             endpoints.push_back(std::make_unique<S3Endpoint>(loop, common.options, common.options.places[i], common.tls,
-                                                             *keys, *common.facts[i], common.seams));
+                                                             *keys, *common.facts[i], common.regions, common.seams));
             all.push_back(endpoints.back().get());
         }
         http::detach(create_all(all, promise));

@@ -64,7 +64,7 @@ struct S3Endpoint::Attempt {
 
 S3Endpoint::S3Endpoint(http::Loop& loop, const S3Options& options, const S3Place& place,
                        std::shared_ptr<const http::TlsContext> tls, S3KeyRing& keys, S3Facts& facts,
-                       const S3Seams& seams)
+                       const S3Regions& regions, const S3Seams& seams)
     : loop_(loop),
       options_(options),
       place_(place),
@@ -74,7 +74,8 @@ S3Endpoint::S3Endpoint(http::Loop& loop, const S3Options& options, const S3Place
       wall_(*seams.wall),
       breaker_(*seams.clock),
       backoff_(seams.seed != 0 ? seams.seed : std::random_device{}()),
-      region_(options.region) {
+      region_(options.region),
+      windows_(*this, regions) {
     new_client();
 }
 
@@ -143,6 +144,7 @@ http::Task<S3Endpoint::Attempt> S3Endpoint::attempt(const S3Request& request, co
     http::HttpRequest wire;
     wire.head = request_head(request, place_, signer(keys), server_time());
     wire.is_head = request.method == "HEAD";
+    wire.once = request.once;
     wire.body = request.body;
     if (!request.text.empty()) wire.body = std::span<const Buffer>(&text_buffer, 1);
     wire.into = request.into;
@@ -167,9 +169,11 @@ http::Task<S3Endpoint::Attempt> S3Endpoint::attempt(const S3Request& request, co
 }
 
 void S3Endpoint::note_extensions(const http::Head& head) {
-    if (facts_.exists.load(std::memory_order_relaxed) == Known::yes) return;
-    const auto extensions = head.find("x-kvern-extensions");
-    facts_.exists = extensions && http::has_token(*extensions, "exists") ? Known::yes : Known::no;
+    const auto extensions = head.find("x-kvern-extensions").value_or("");
+    if (extensions == extensions_ && facts_.exists.load(std::memory_order_relaxed) != Known::unknown) return;
+    extensions_ = extensions;
+    facts_.exists = http::has_token(extensions, "exists") ? Known::yes : Known::no;
+    offers_fabric_ = http::has_token(extensions, "fabric");
 }
 
 // ------------------------------------------------------------------------------------- what a server's answer teaches
@@ -301,7 +305,7 @@ http::Task<S3Answer> S3Endpoint::call(const S3Request& request, TimePoint deadli
             co_return answer;
         }
         auto made = co_await attempt(request, *keys, deadline);
-        answer.unclear = answer.unclear || made.http.repeated;
+        answer.unclear = answer.unclear || made.http.repeated || (made.failure && !made.unsent);
         const bool final_failure = made.failure && made.failure->code != ErrorCode::unavailable;
         const bool again =
             made.failure ? !final_failure : made.verdict == S3Verdict::trouble || made.verdict == S3Verdict::throttled;
@@ -329,8 +333,9 @@ http::Task<S3Answer> S3Endpoint::call(const S3Request& request, TimePoint deadli
             co_return answer;
         }
         answer.unclear = answer.unclear || !made.unsent;
+        const bool lost = request.once && made.failure && !made.unsent;
         const auto delay = std::max(backoff_.after(attempts), retry_after(made.http.head));
-        if (!may_retry(attempts, probe, delay, deadline)) {
+        if (lost || !may_retry(attempts, probe, delay, deadline)) {
             answer.ended = given_up(request, made, attempts);
             last_trouble_ = answer.ended->error.message;
             breaker_.failure();

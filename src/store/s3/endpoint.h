@@ -18,6 +18,7 @@
 #include "store/s3/credentials.h"
 #include "store/s3/request.h"
 #include "store/s3/retry.h"
+#include "store/s3/windows.h"
 
 namespace kvern {
 
@@ -27,6 +28,7 @@ enum class Known : std::uint8_t { unknown, yes, no };
 struct S3Facts {
     std::atomic<Known> conditions{Known::unknown};  // If-None-Match and If-Match of a PUT are honoured
     std::atomic<Known> exists{Known::unknown};      // a kvern server's answers to batches of stats
+    std::atomic<Known> windows{Known::unknown};     // it reaches our regions itself
 };
 
 // What tests replace.
@@ -52,7 +54,8 @@ class S3Endpoint {
   public:
     // All must outlive it.
     S3Endpoint(http::Loop& loop, const S3Options& options, const S3Place& place,
-               std::shared_ptr<const http::TlsContext> tls, S3KeyRing& keys, S3Facts& facts, const S3Seams& seams);
+               std::shared_ptr<const http::TlsContext> tls, S3KeyRing& keys, S3Facts& facts, const S3Regions& regions,
+               const S3Seams& seams);
     ~S3Endpoint();  // REQUIRES: no call under way
     S3Endpoint(const S3Endpoint&) = delete;
     S3Endpoint& operator=(const S3Endpoint&) = delete;
@@ -66,7 +69,14 @@ class S3Endpoint {
     http::Task<std::optional<Outcome>> learn_conditions(TimePoint deadline);
     bool honours_conditions() const { return facts_.conditions.load() == Known::yes; }
     bool answers_exists() const { return facts_.exists.load() == Known::yes; }
-    void forget_exists() { facts_.exists = Known::no; }  // it answered wrongly; its next answer may say yes again
+    // It answered wrongly; its next answer may say yes again.
+    void forget_exists() {
+        facts_.exists = Known::no;
+        extensions_.clear();
+    }
+    bool offers_fabric() const { return offers_fabric_; }
+    void note_windows(bool in_use) { facts_.windows = in_use ? Known::yes : Known::no; }
+    S3Windows& windows() { return windows_; }
     Known speaks_kvern() const { return facts_.exists.load(); }
 
     TimePoint deadline() const { return loop_.now() + options_.timeout; }  // of what starts now
@@ -79,6 +89,7 @@ class S3Endpoint {
     // Waits, less if the endpoint is aborted.
     http::Task<void> pause(Duration duration);
 
+    bool aborted() const { return aborted_; }
     // Breaks off what is under way and whatever follows: it ends as cancelled.
     void abort();
 
@@ -126,6 +137,9 @@ class S3Endpoint {
     bool probing_ = false;
     http::Waiters probes_;
     bool aborted_ = false;
+    std::string extensions_;  // as the latest answer told them
+    bool offers_fabric_ = false;
+    S3Windows windows_;
 };
 
 }  // namespace kvern

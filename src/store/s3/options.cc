@@ -16,12 +16,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::array<std::string_view, 14> known{
-    "endpoint", "region",    "connections",     "addressing",    "ca",      "profile", "credentials",
-    "checksum", "multipart", "connect_timeout", "stall_timeout", "timeout", "threads", "anonymous"};
+constexpr std::array<std::string_view, 15> known{
+    "endpoint",  "region",          "connections",   "addressing", "ca",      "profile",   "credentials", "checksum",
+    "multipart", "connect_timeout", "stall_timeout", "timeout",    "threads", "anonymous", "rdma"};
 constexpr std::array<std::string_view, 3> checksums{"crc64nvme", "crc32c", "none"};
 constexpr std::array<std::string_view, 3> addressings{"auto", "path", "virtual"};
 constexpr std::array<std::string_view, 2> flags{"0", "1"};
+constexpr std::array<std::string_view, 3> rdma_ways{"off", "auto", "local"};  // as S3Options::Rdma
 
 tl::unexpected<Error> wrong(const Uri& uri, const std::string& what) {
     return fail(ErrorCode::invalid_argument, "store '" + uri.text + "': " + what);
@@ -245,6 +246,11 @@ Result<S3Options> s3_options(const Uri& uri, const Environment& environment) {
     if (!checksum) return tl::unexpected(checksum.error());
     if (*checksum == "crc32c") options.checksum = http::ChecksumAlgorithm::crc32c;
     if (*checksum == "crc64nvme") options.checksum = http::ChecksumAlgorithm::crc64nvme;
+    const auto rdma = uri.choice("rdma", "auto", rdma_ways);
+    if (!rdma) return tl::unexpected(rdma.error());
+    options.rdma = *rdma == "off"     ? S3Options::Rdma::off
+                   : *rdma == "local" ? S3Options::Rdma::local
+                                      : S3Options::Rdma::automatic;
     const auto addressing = uri.choice("addressing", "auto", addressings);
     if (!addressing) return tl::unexpected(addressing.error());
     options.region = text_param(uri, "region");

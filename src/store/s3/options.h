@@ -48,6 +48,8 @@ struct S3Options {
     unsigned threads = 1;
     std::optional<http::ChecksumAlgorithm> checksum;  // none: checksum=none
     std::uint64_t multipart_bytes = 0;
+    enum class Rdma : std::uint8_t { off, automatic, local };
+    Rdma rdma = Rdma::automatic;  // whether servers may reach this process's regions themselves
     Duration connect_timeout{}, stall_timeout{}, timeout{};
 };
 

@@ -79,9 +79,9 @@ std::string request_head(const S3Request& request, const S3Place& place, http::S
         std::vector<http::HeaderView> headers{{"host", place.host}};
         for (const auto& [name, value] : request.headers) headers.push_back({name, value});
         const auto hash = request.text.empty() ? std::string() : to_hex(sha256(request.text));
-        const auto payload = !hash.empty()           ? std::string_view(hash)
-                             : !request.body.empty() ? http::unsigned_payload
-                                                     : hash_of_nothing;
+        const auto payload = !hash.empty()                                 ? std::string_view(hash)
+                             : !request.body.empty() || request.body_aside ? http::unsigned_payload
+                                                                           : hash_of_nothing;
         const http::RequestHead signed_head{request.method, path, request.query, headers};
         const auto added = signer->sign(signed_head, payload, now);
         add_line(head, "x-amz-date", added.amz_date);

@@ -28,6 +28,8 @@ struct S3Request {
     std::vector<Buffer> into;  // where the body of a good answer goes; else it becomes text
     bool text_answer = true;
     std::optional<http::ChecksumAlgorithm> sum_answer;  // sums what goes into `into`
+    bool once = false;        // not sent again unless it was answered: what it began may still be going on
+    bool body_aside = false;  // the body of a PUT is where a token says: none is sent, and none is hashed
 
     std::uint64_t body_bytes() const;
     bool has_body() const { return method == "PUT" || method == "POST"; }

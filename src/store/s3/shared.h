@@ -21,6 +21,7 @@ struct S3Shared {
     std::vector<std::unique_ptr<S3Facts>> facts;  // one a place
     Delivery delivery{limits::queued_ops_max};
     std::atomic<std::size_t> open_uploads{0};
+    S3Regions regions;
 
     // Which place keeps a key: the same for every client with the same endpoints, in whatever order they are given.
     std::size_t owner(std::string_view key) const;

@@ -42,8 +42,6 @@ class S3Store final : public Store {
 
     std::shared_mutex mutex_;  // shared by submit, so that close() comes before or after a submit
     bool closed_ = false;
-    std::mutex regions_mutex_;
-    std::vector<std::shared_ptr<Region>> regions_;
     std::mutex close_mutex_;
     bool ended_ = false;  // under close_mutex_: what close() has returned
     bool close_result_ = false;
@@ -78,27 +76,16 @@ std::size_t S3Store::worker_for(const Op& op, std::size_t turn) {
 }
 
 void S3Store::submit(std::span<Op> ops, CompletionQueue& queue) {
-    std::vector<Completion> refused;
     std::vector<std::vector<Job>> jobs(workers_.size());
     const std::shared_lock lock(mutex_);
-    auto room = closed_ ? 0 : shared_->delivery.admit(ops.size());
     const auto turn = turn_.fetch_add(1, std::memory_order_relaxed);
-    for (auto& op : ops) {
-        if (closed_) {
-            refused.push_back({op.tag, failed(ErrorCode::unavailable, "the store is closed")});
-        } else if (auto checked = check(op); !checked) {
-            refused.push_back({op.tag, failed(checked.error())});
-        } else if (room == 0) {
-            refused.push_back({op.tag, busy("the queue of this store is full (" +
-                                            std::to_string(limits::queued_ops_max) + " operations)")});
-        } else {
-            --room;
+    shared_->delivery.enter(
+        ops, queue, closed_, [this](const Op& op) { return check(op); },
+        [&](Job&& job) {
+            auto& op = job.op;
             if (op.kind == OpKind::begin) op.upload = next_upload_.fetch_add(1);
-            jobs[worker_for(op, turn)].push_back(Job{std::move(op), &queue});
-        }
-    }
-    shared_->delivery.leave(room);
-    queue.push(std::move(refused));
+            jobs[worker_for(op, turn)].push_back(std::move(job));
+        });
     for (std::size_t i = 0; i < workers_.size(); ++i) workers_[i]->submit(std::move(jobs[i]));
 }
 
@@ -133,6 +120,9 @@ std::string S3Store::describe() const {
     const bool kvern =
         std::any_of(facts.begin(), facts.end(), [](const auto& one) { return one->exists.load() == Known::yes; });
     if (kvern) text += "; many stats in one request";
+    const bool windows =
+        std::any_of(facts.begin(), facts.end(), [](const auto& one) { return one->windows.load() == Known::yes; });
+    text += windows ? "; bytes straight into memory (local)" : "; bytes in bodies of HTTP";
     text += "; " + std::to_string(options.connections) + " connections" +
             (options.places.size() > 1 ? " to each" : "") + " of " + std::to_string(options.threads) +
             (options.threads == 1 ? " thread" : " threads each");
@@ -140,9 +130,7 @@ std::string S3Store::describe() const {
 }
 
 void S3Store::attach(std::shared_ptr<Region> region) {
-    if (!region) return;
-    const std::lock_guard lock(regions_mutex_);
-    regions_.push_back(std::move(region));
+    if (region) shared_->regions.add(std::move(region));
 }
 
 bool S3Store::wait_idle(std::chrono::steady_clock::time_point until) {
@@ -174,8 +162,7 @@ bool S3Store::close(std::chrono::milliseconds wait) {
     close_result_ = idle;
     if (idle) {
         workers_.clear();
-        const std::lock_guard lock(regions_mutex_);
-        regions_.clear();
+        shared_->regions.clear();
         return true;
     }
     // Something that can't be broken off, such as the resolver of names: it ends when it ends.

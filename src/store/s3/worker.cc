@@ -29,7 +29,7 @@ S3Worker::S3Worker(std::shared_ptr<S3Shared> shared, unsigned index)
         for (std::size_t i = 0; i < common.options.places.size(); ++i) {
             Place place;
             place.endpoint = std::make_unique<S3Endpoint>(loop_, common.options, common.options.places[i], common.tls,
-                                                          *keys_, *common.facts[i], common.seams);
+                                                          *keys_, *common.facts[i], common.regions, common.seams);
             endpoints_.push_back(place.endpoint.get());
             places_.push_back(std::move(place));
         }

@@ -94,6 +94,36 @@ http::Task<Outcome> s3_write_outcome(S3Endpoint& endpoint, const std::string& s3
     co_return outcome;
 }
 
+namespace {
+
+// A server that did not look at the token has stored an empty object, which nobody may take for the value.
+http::Task<void> remove_empty(S3Endpoint& endpoint, const S3Request& put, const S3Answer& answer) {
+    S3Request remove;
+    remove.method = "DELETE";
+    remove.key = put.key;
+    const auto etag = stat_of(answer.http.head, false).etag;
+    if (endpoint.honours_conditions() && !etag.empty()) add_condition(remove, Condition::etag, etag);
+    (void)co_await endpoint.call(remove, endpoint.deadline());
+}
+
+// A put whose bytes the server fetches itself. Nothing: it did not, and they must be sent.
+http::Task<std::optional<Outcome>> put_aside(S3Endpoint& endpoint, S3Request& request, Condition condition,
+                                             const S3Written& known) {
+    request.body_aside = true;
+    auto answer = co_await endpoint.call(request, endpoint.deadline());
+    const auto reply = co_await endpoint.windows().settle(answer, known.size_bytes);
+    if (reply == S3Windows::Reply::declined) co_return std::nullopt;
+    const bool wrong = reply == S3Windows::Reply::moved && answer.http.body_bytes != known.size_bytes;
+    if (reply == S3Windows::Reply::silent || wrong) {
+        if (wrong) endpoint.windows().off("it took another number of bytes than there are");
+        if (answer.good()) co_await remove_empty(endpoint, request, answer);
+        co_return std::nullopt;
+    }
+    co_return co_await s3_write_outcome(endpoint, request.key, std::move(answer), condition, known);
+}
+
+}  // namespace
+
 http::Task<Outcome> s3_put(S3Endpoint& endpoint, const Op& op) {
     const auto metadata = s3_metadata_text(op.metadata);
     if (!metadata) co_return failed(metadata.error());
@@ -115,12 +145,17 @@ http::Task<Outcome> s3_put(S3Endpoint& endpoint, const Op& op) {
         if (endpoint.honours_conditions()) add_condition(request, op.condition, op.etag);
     }
     if (in_parts) co_return co_await s3_put_parts(endpoint, op);
-    request.body = op.buffers;
     if (!metadata->empty()) request.headers.emplace_back(metadata_name, *metadata);
     if (const auto algorithm = endpoint.options().checksum) {
         known.checksum = checksum_text(*algorithm, op.buffers);
         request.headers.emplace_back(http::header_name(*algorithm), known.checksum);
     }
+    auto aside = request;
+    if (co_await endpoint.windows().name(aside, op.buffers, known.size_bytes)) {
+        auto outcome = co_await put_aside(endpoint, aside, op.condition, known);
+        if (outcome) co_return std::move(*outcome);
+    }
+    request.body = op.buffers;
     auto answer = co_await endpoint.call(request, endpoint.deadline());
     co_return co_await s3_write_outcome(endpoint, request.key, std::move(answer), op.condition, known);
 }

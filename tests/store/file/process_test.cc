@@ -73,13 +73,11 @@ INSTANTIATE_TEST_SUITE_P(Modes, AmongProcesses,
 int race_for_absent_keys(const std::string& uri, std::uint64_t me, std::size_t size, int keys) {
     const auto store = open_or_fail(uri);
     const auto mine = stamped(size, me);
-    int won = 0;
     for (int i = 0; i < keys; ++i) {
         const auto key = "race/" + std::to_string(i);
         const auto outcome = run(*store, put_op(key, mine, Condition::absent));
         const bool lost = outcome.status == Status::failed && outcome.error.code == ErrorCode::precondition;
         CHILD_EXPECT(outcome.status == Status::ok || lost, outcome.error.message);
-        won += outcome.status == Status::ok ? 1 : 0;
         const Memory back(size);
         const auto read = run(*store, get_op(key, {back.buffer()}));
         CHILD_EXPECT(read.status == Status::ok, read.error.message);

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/windows.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/log.h"
+#include "server/site.h"
+
+namespace kvern::server {
+
+using http::refuse;
+using http::S3Code;
+using http::S3Result;
+
+namespace {
+
+constexpr std::string_view token_header = "x-amz-rdma-token";
+constexpr std::string_view reply_header = "x-amz-rdma-reply";
+constexpr std::string_view moved_header = "x-amz-rdma-bytes-transferred";
+// Of clients that would take silence for success: an empty object must not come of them.
+constexpr std::array<std::string_view, 3> foreign_headers{"x-rdma-info", "x-amz-meta-rdma-token", "x-scal-rdma"};
+
+}  // namespace
+
+S3Result<WindowAsk> ask_for_window(const Site& site, Request& request) {
+    const auto text = request.header(token_header);
+    if (!text) {
+        const bool foreign = std::any_of(foreign_headers.begin(), foreign_headers.end(),
+                                         [&](std::string_view name) { return request.header(name).has_value(); });
+        return foreign ? WindowAsk::foreign : WindowAsk::none;
+    }
+    const auto token = fabric::parse_token(*text);
+    if (!token && token.error().code == ErrorCode::not_supported) return WindowAsk::declined;
+    if (!token) return refuse(S3Code::invalid_request, std::string(token_header) + ": " + token.error().message);
+    if (token->kind != fabric::TokenKind::local || !site.windows) return WindowAsk::declined;
+    auto span = site.windows->find(*token);
+    if (!span && span.error().code == ErrorCode::unavailable) return WindowAsk::declined;
+    if (!span) return refuse(S3Code::invalid_request, std::string(token_header) + ": " + span.error().message);
+    request.window = std::move(*span);
+    return WindowAsk::granted;
+}
+
+S3Result<> take_window(const Site& site, Request& request) {
+    const auto ask = ask_for_window(site, request);
+    if (!ask) return tl::unexpected(ask.error());
+    const auto& head = request.exchange.request();
+    const bool empty = !head.chunked && head.content_length.value_or(0) == 0;
+    if (*ask == WindowAsk::none || (*ask == WindowAsk::foreign && !empty)) return {};
+    if (*ask == WindowAsk::foreign) {
+        return refuse(S3Code::invalid_request,
+                      "The body is said to be in memory that this server does not know how to reach: send it");
+    }
+    if (*ask == WindowAsk::granted && empty) return {};
+    request.window.reset();
+    if (!empty) {  // it came along all the same
+        decline_window(request);
+        return {};
+    }
+    decline_window(request);
+    return refuse(S3Code::not_implemented, "The memory that the token names can't be reached from here: send the body");
+}
+
+void add_window_reply(http::AnswerHead& answer, unsigned status, std::uint64_t moved_bytes) {
+    answer.add(reply_header, std::to_string(status)).add(moved_header, std::to_string(moved_bytes));
+}
+
+void decline_window(Request& request) {
+    request.exchange.add_to_answer(std::string(reply_header) + ": 501\r\n");
+}
+
+}  // namespace kvern::server

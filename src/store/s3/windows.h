@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// S3Windows: one endpoint's way straight into this process's regions: the server is told a token, and reads and writes
+// that memory itself. Only who it is told to, only in the requests that hold the token, and never twice for one.
+//
+// Loop's thread; S3Regions any. A transfer that ended without a definite answer may still write: its operation ends
+// only when that can't be any more, so that whoever waits for it keeps its lease in quarantine.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fabric/local_guest.h"
+#include "http/task.h"
+#include "kvern/memory.h"
+#include "kvern/store.h"
+#include "store/s3/request.h"
+
+namespace kvern {
+
+class S3Endpoint;
+struct S3Answer;
+
+// The regions that a store was given, for all of its loops.
+class S3Regions {
+  public:
+    void add(std::shared_ptr<Region> region);
+    void clear();
+    std::size_t count() const { return count_.load(std::memory_order_acquire); }
+    std::vector<std::shared_ptr<Region>> all() const;
+
+  private:
+    mutable std::mutex mutex_;
+    std::vector<std::shared_ptr<Region>> regions_;
+    std::atomic<std::size_t> count_{0};
+};
+
+class S3Windows {
+  public:
+    S3Windows(S3Endpoint& endpoint, const S3Regions& regions) : endpoint_(endpoint), regions_(regions) {}
+
+    // Names the first `size_bytes` of the buffers in the request, if they are one piece of a region that this server
+    // can reach. False: they go over HTTP. The first call asks the server how, which is remembered.
+    http::Task<bool> name(S3Request& request, const std::vector<Buffer>& buffers, std::uint64_t size_bytes);
+
+    // How a request with a token went. `moved`: into or from the memory, as the answer says: its body_bytes and
+    // content_length are then those of the transfer. `declined`: a get has its body, a put must be sent again with one.
+    // `silent`: this server did not look at the token; a put may have stored nothing under its key.
+    enum class Reply : std::uint8_t { none, moved, declined, silent };
+    http::Task<Reply> settle(S3Answer& answer, std::uint64_t size_bytes);
+
+    bool in_use() const { return !windows_.empty(); }
+    void off(std::string reason);  // for limits::fabric_pause
+
+  private:
+    struct Window {
+        const std::byte* begin;
+        std::uint64_t size_bytes;
+        std::string id;
+    };
+    bool may_ask() const;
+    http::Task<void> learn();
+    Result<void> hand_over_all();
+    std::optional<std::string> token_for(const std::vector<Buffer>& buffers, std::uint64_t size_bytes) const;
+    http::Task<void> hold(std::uint64_t size_bytes);
+
+    S3Endpoint& endpoint_;
+    const S3Regions& regions_;
+    std::optional<fabric::LocalGuest> guest_;
+    std::vector<Window> windows_;
+    std::vector<std::shared_ptr<Region>> handed_over_;
+    bool learning_ = false;
+    TimePoint off_until_ = TimePoint::min();
+    std::uint64_t held_bytes_ = 0;  // of transfers that may still write
+};
+
+}  // namespace kvern
