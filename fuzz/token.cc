@@ -22,9 +22,7 @@ void check(std::string_view input) {
 
 std::vector<std::string> seeds() {
     const std::string bare = "00007f00c0de0000:00400000:1a2b3c4d:0000:0001f7:1:00000000000000000000ffffc0000211";
-    return {bare,
-            bare + ";",
-            bare + ":00007f00c0de0000:0000000000400000",
+    return {bare, bare + ";", bare + ":00007f00c0de0000:0000000000400000",
             "7f00c0de0000:400000:ofi1:tcp;ofi_rxm:02001f90c00002110000000000000000:2a",
             "1000:400000:local1:0123456789abcdef0123456789abcdef"};
 }

@@ -51,7 +51,8 @@ Result<LocalGuest> LocalGuest::connect(const std::string& address) {
     Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     if (!socket) return lost(address, errno);
     const auto wait = std::chrono::microseconds(limits::fabric_hand_over_wait);
-    const timeval limit{static_cast<time_t>(wait.count() / 1'000'000), static_cast<suseconds_t>(wait.count() % 1'000'000)};
+    const timeval limit{static_cast<time_t>(wait.count() / 1'000'000),
+                        static_cast<suseconds_t>(wait.count() % 1'000'000)};
     for (const int direction : {SO_RCVTIMEO, SO_SNDTIMEO}) {
         setsockopt(socket.get(), SOL_SOCKET, direction, &limit, sizeof limit);
     }

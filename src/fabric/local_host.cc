@@ -102,7 +102,8 @@ Packet receive(int socket) {
 bool is_left_behind(const UnixAddress& unix) {
     const Fd probe(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     const auto* const where = reinterpret_cast<const sockaddr*>(&unix.address);
-    return unix.address.sun_path[0] != '\0' && connect(probe.get(), where, unix.size_bytes) != 0 && errno == ECONNREFUSED;
+    return unix.address.sun_path[0] != '\0' && connect(probe.get(), where, unix.size_bytes) != 0 &&
+           errno == ECONNREFUSED;
 }
 
 }  // namespace
@@ -142,8 +143,9 @@ void LocalHost::Impl::accept_all() {
         Fd fd(accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
         if (!fd) return;
         if (connections.size() >= limits::fabric_guests_max) {
-            log(LogLevel::warning, "fabric", address + ": more than " + std::to_string(limits::fabric_guests_max) +
-                                                 " processes: one goes without windows");
+            log(LogLevel::warning, "fabric",
+                address + ": more than " + std::to_string(limits::fabric_guests_max) +
+                    " processes: one goes without windows");
             continue;
         }
         connections.push_back({std::move(fd), {}});

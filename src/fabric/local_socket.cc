@@ -10,9 +10,9 @@ Result<UnixAddress> unix_address(const std::string& text) {
     UnixAddress unix;
     unix.address.sun_family = AF_UNIX;
     if (text.size() < 2 || text.size() >= sizeof unix.address.sun_path || text.find('\0') != std::string::npos) {
-        return fail(ErrorCode::invalid_argument,
-                    "'" + text + "' is no address of a Unix socket: a path or @name of at most " +
-                        std::to_string(sizeof unix.address.sun_path - 1) + " bytes");
+        return fail(ErrorCode::invalid_argument, "'" + text +
+                                                     "' is no address of a Unix socket: a path or @name of at most " +
+                                                     std::to_string(sizeof unix.address.sun_path - 1) + " bytes");
     }
     std::memcpy(unix.address.sun_path, text.data(), text.size());
     const bool abstract = text.front() == '@';

@@ -37,8 +37,9 @@ std::vector<std::string_view> fields_of(std::string_view text, std::size_t most)
 }
 
 bool is_hex(std::string_view text) {
-    return std::all_of(text.begin(), text.end(),
-                       [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); });
+    return std::all_of(text.begin(), text.end(), [](char c) {
+        return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+    });
 }
 
 std::optional<std::uint64_t> hex(std::string_view text) {
@@ -75,7 +76,8 @@ Result<Token> read_range(TokenKind kind, const std::vector<std::string_view>& fi
 }
 
 Result<Token> parse_local(const std::vector<std::string_view>& fields, unsigned version) {
-    if (version != 1) return fail(ErrorCode::not_supported, "the token is of a later version: local" + std::to_string(version));
+    if (version != 1)
+        return fail(ErrorCode::not_supported, "the token is of a later version: local" + std::to_string(version));
     if (fields.size() != 4) return wrong("of kind local1 must have 4 fields");
     auto token = read_range(TokenKind::local, fields);
     if (!token) return token;
@@ -85,7 +87,8 @@ Result<Token> parse_local(const std::vector<std::string_view>& fields, unsigned 
 }
 
 Result<Token> parse_ofi(const std::vector<std::string_view>& fields, unsigned version) {
-    if (version != 1) return fail(ErrorCode::not_supported, "the token is of a later version: ofi" + std::to_string(version));
+    if (version != 1)
+        return fail(ErrorCode::not_supported, "the token is of a later version: ofi" + std::to_string(version));
     if (fields.size() != 6) return wrong("of kind ofi1 must have 6 fields");
     auto token = read_range(TokenKind::ofi, fields);
     if (!token) return token;
@@ -93,7 +96,8 @@ Result<Token> parse_ofi(const std::vector<std::string_view>& fields, unsigned ve
     const bool plain = std::all_of(provider.begin(), provider.end(), [](char c) {
         return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == ';' || c == '_' || c == '-';
     });
-    if (provider.empty() || provider.size() > limits::fabric_provider_bytes_max || !plain) return wrong("names no provider");
+    if (provider.empty() || provider.size() > limits::fabric_provider_bytes_max || !plain)
+        return wrong("names no provider");
     const auto endpoint = from_hex(fields[4]);
     if (!endpoint || endpoint->empty() || endpoint->size() > limits::fabric_endpoint_bytes_max) {
         return wrong("names no endpoint");
@@ -108,11 +112,13 @@ Result<Token> parse_ofi(const std::vector<std::string_view>& fields, unsigned ve
 
 Result<Token> parse_descriptor(const std::vector<std::string_view>& fields) {
     const bool suffixed = fields.size() == descriptor_widths.size() + 2;
-    if (fields.size() != descriptor_widths.size() && !suffixed) return wrong("has neither 7 fields nor a kind that is known");
+    if (fields.size() != descriptor_widths.size() && !suffixed)
+        return wrong("has neither 7 fields nor a kind that is known");
     for (std::size_t i = 0; i < fields.size(); ++i) {
         const auto width = i < descriptor_widths.size() ? descriptor_widths[i] : suffix_width;
         if (fields[i].size() != width || !is_hex(fields[i])) {
-            return wrong("has a field " + std::to_string(i + 1) + " that is not " + std::to_string(width) + " hex digits");
+            return wrong("has a field " + std::to_string(i + 1) + " that is not " + std::to_string(width) +
+                         " hex digits");
         }
     }
     auto token = read_range(TokenKind::descriptor, fields);

@@ -140,8 +140,8 @@ S3Result<> Body::choose_checksum(std::optional<ChecksumAlgorithm> computed) {
     if (!sum) return tl::unexpected(sum.error());
     sum_ = std::move(*sum);
     // An ETag that is an MD5 is what some clients compare with. It costs more than receiving the bytes, so where a
-    // client brings a CRC of its own, only short objects get one.
-    const bool fast = given_by_client && http::is_crc(*algorithm_);
+    // client brings a CRC of its own, or a window, only short objects get one.
+    const bool fast = (given_by_client && http::is_crc(*algorithm_)) || request_.window;
     wants_md5_ = !content_md5_.empty() || !fast || (size_bytes_ && *size_bytes_ <= limits::object_md5_bytes_max);
     if (wants_md5_) {
         auto md5 = Checksum::make(ChecksumAlgorithm::md5);

@@ -27,14 +27,20 @@ FULL = stored_tokens(TOKENS)
 class Served:
     """A server over a folder, the URI of an s3: store on it, and the folder in which its objects can be seen."""
 
-    def __init__(self, folder: str, store: str | None = None):
+    def __init__(self, folder: str, store: str | None = None, windows: bool = False):
         os.environ.update(servers.Endpoint("", 0).env())
-        self.server = servers.KvernServe(Path(folder), store=store)
+        self.server = servers.KvernServe(Path(folder), *(["--rdma", "local"] if windows else []), store=store)
         endpoint = self.server.endpoint
         made = ask(Request(endpoint, "PUT", f"/{BUCKET}", headers={"content-length": "0"}).sign())
         assert made.status == 200, made
         self.uri = f"s3://{BUCKET}/kv?endpoint={endpoint.url}&region={servers.REGION}"
         self.objects = self.server.data / "object" / BUCKET / "kv"
+
+    def moved(self) -> tuple[int, int]:
+        """Bytes that were taken from the engine's memory, and put straight into it."""
+        lines = self.server.endpoint.get("/-/metrics")[1].decode().splitlines()
+        return tuple(int(next(line.split()[1] for line in lines if line.startswith(f"kvern_server_window_{way}_bytes_total ")))
+                     for way in ("received", "sent"))
 
     def serves(self, path: Path) -> bool:
         """The object in this file is there, and whole: the server verifies what it sends."""
@@ -46,9 +52,11 @@ class Served:
                 return False  # found out in the middle
 
 
-def ask_each(model: str, folder: str, prompts: list[tuple[int, int]], expect_objects: int = 0) -> list[tuple[Reply, list[int]]]:
-    """Asks (tokens, seed) in a new engine, over a new server on the same folder; answers and digests of blocks."""
-    served = Served(folder)
+def ask_each(model: str, folder: str, prompts: list[tuple[int, int]], expect_objects: int = 0,
+             windows: bool = False) -> tuple[list[tuple[Reply, list[int]]], tuple[int, int]]:
+    """Asks (tokens, seed) in a new engine, over a new server on the same folder; answers and digests of blocks, and what
+    moved without HTTP."""
+    served = Served(folder, windows=windows)
     # On a busy machine the first lookup of an engine may take longer than it usually has.
     engine = Engine(model, transfer(served.uri, lookup_deadline_ms=2000))
     engine.wipe()
@@ -58,9 +66,10 @@ def ask_each(model: str, folder: str, prompts: list[tuple[int, int]], expect_obj
         seen.append((reply, engine.last_digests(stored_tokens(tokens) // BLOCK)))
     if expect_objects:
         wait_for_objects(served.objects, expect_objects)
+    moved = served.moved()
     engine.close()
     assert served.server.stop() == 0
-    return seen
+    return seen, moved
 
 
 @dataclass
@@ -112,16 +121,16 @@ def removed_and_damaged(model: str, folder: str) -> dict[str, Trouble]:
         suffer(engine, found[name], seed)
         heal(engine, found[name], seed)
         end = time.monotonic() + 15  # a hit that fails is still counted as one, so the objects are looked at
-        while "removed" in name and found[name].whole < len(paths) and time.monotonic() < end:
+        while found[name].whole < len(paths) and time.monotonic() < end:
             found[name].whole = sum(served.serves(path) for path in paths)
     engine.close()
     served.server.kill()
     return found
 
 
-def killed_and_restarted(model: str, folder: str) -> dict[str, Trouble]:
+def killed_and_restarted(model: str, folder: str, windows: bool = False) -> dict[str, Trouble]:
     """kill -9 under a serving engine: while it is idle, and while it loads and stores; then back on the same port."""
-    served = Served(folder)
+    served = Served(folder, windows=windows)
     engine = Engine(model, transfer(served.uri))
     found = {"idle": begin(engine, served, 1), "busy": begin(engine, served, 2)}
     served.server.kill()

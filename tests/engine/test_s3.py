@@ -15,19 +15,22 @@ MARGIN_S = 6.0  # attempts that are refused, on machines that do something else 
 pytestmark = kvern_only
 
 
-def test_a_warm_answer_is_the_cold_one_from_the_bytes_that_were_computed(run, model, tmp_path):
+@pytest.mark.parametrize("windows", [False, True], ids=["http", "straight"])
+def test_a_warm_answer_is_the_cold_one_from_the_bytes_that_were_computed(run, model, tmp_path, windows):
     """In another process of the engine, over another process of the server."""
     folder = str(tmp_path / "serve")
-    cold = run("s3_cases:ask_each", model=model, folder=folder, prompts=PROMPTS, expect_objects=OBJECTS)
-    warm = run("s3_cases:ask_each", model=model, folder=folder, prompts=PROMPTS)
+    cold, stored = run("s3_cases:ask_each", model=model, folder=folder, prompts=PROMPTS, expect_objects=OBJECTS, windows=windows)
+    warm, loaded = run("s3_cases:ask_each", model=model, folder=folder, prompts=PROMPTS, windows=windows)
+    assert (stored[0] > 0) == windows and (loaded[1] > 0) == windows, (stored, loaded)
     for (tokens, _), (first, first_blocks), (second, second_blocks) in zip(PROMPTS, cold, warm):
         assert first.hit == 0 and second.hit == tokens // CHUNK * CHUNK
         assert second.tokens == first.tokens and second.difference(first) <= CLOSE
         assert second_blocks == first_blocks
 
 
-def test_a_server_that_is_killed_costs_hits_and_no_answer(run, model, tmp_path):
-    found = run("s3_cases:killed_and_restarted", timeout_s=240, model=model, folder=str(tmp_path / "serve"))
+@pytest.mark.parametrize("windows", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["http", "straight"])
+def test_a_server_that_is_killed_costs_hits_and_no_answer(run, model, tmp_path, windows):
+    found = run("s3_cases:killed_and_restarted", timeout_s=240, model=model, folder=str(tmp_path / "serve"), windows=windows)
     for name, trouble in found.items():
         for hurt in trouble.hurt:
             assert hurt.difference(trouble.cold) <= CLOSE, name
@@ -52,8 +55,7 @@ def test_objects_that_vanish_or_rot_below_the_server_cost_hits_and_no_answer(run
     for name, trouble in found.items():
         assert trouble.hurt[0].difference(trouble.cold) <= CLOSE, name
         assert trouble.healed.difference(trouble.cold) <= CLOSE and trouble.healed.hit == FULL, name
-        if "removed" in name:
-            assert trouble.whole == 3, f"{name}: {trouble.whole} of 3 objects are there again"
+        assert trouble.whole == 3, f"{name}: {trouble.whole} of 3 objects are there again"
 
 
 @pytest.mark.slow

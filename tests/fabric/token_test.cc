@@ -12,7 +12,8 @@ const std::string window(32, 'a');
 
 TEST(Token, OfADescriptorIsReadInEveryFormThatWasSeen) {
     ASSERT_EQ(bare.size(), 81U);
-    for (const auto* const end : {"", ";", ":00007f00c0de0000:0000000000400000", ":00007f00c0de0000:0000000000400000;"}) {
+    for (const auto* const end :
+         {"", ";", ":00007f00c0de0000:0000000000400000", ":00007f00c0de0000:0000000000400000;"}) {
         const auto token = parse_token(bare + end);
         ASSERT_TRUE(token) << end << ": " << token.error().message;
         EXPECT_EQ(token->kind, TokenKind::descriptor);
@@ -61,17 +62,17 @@ TEST(Token, AnythingElseIsRefused) {
     const std::string wrong[] = {
         "",
         ":::",
-        "0:0:local1:" + window,                       // no bytes
-        "ffffffffffffffff:2:local1:" + window,        // beyond all memory
-        "0:1:local1:" + window + "a",                 // no window
-        "0:1:local1:" + std::string(32, 'g'),         // no hex
-        "0:1:local1:" + window + ":more",             // a field too many
-        "0:1:local:" + window,                        // no version
-        "-1:1:local1:" + window,                      // no number
-        "0:10000000000000000:local1:" + window,       // more than 64 bits
-        "0:1:ofi1:tcp:00",                            // a field too few
-        "0:1:ofi1:../lib:00:1",                       // no provider
-        "0:1:ofi1:tcp:0:1",                           // half a byte
+        "0:0:local1:" + window,                  // no bytes
+        "ffffffffffffffff:2:local1:" + window,   // beyond all memory
+        "0:1:local1:" + window + "a",            // no window
+        "0:1:local1:" + std::string(32, 'g'),    // no hex
+        "0:1:local1:" + window + ":more",        // a field too many
+        "0:1:local:" + window,                   // no version
+        "-1:1:local1:" + window,                 // no number
+        "0:10000000000000000:local1:" + window,  // more than 64 bits
+        "0:1:ofi1:tcp:00",                       // a field too few
+        "0:1:ofi1:../lib:00:1",                  // no provider
+        "0:1:ofi1:tcp:0:1",                      // half a byte
         "0:1:ofi1:tcp:" + std::string(400, '0') + ":1",
         bare.substr(1),
         bare.substr(0, 80),

@@ -19,7 +19,7 @@ struct TestCertificate {
 
     explicit TestCertificate(const std::string& folder)
         : certificate_file(folder + "/certificate.pem"), key_file(folder + "/key.pem") {
-        EVP_PKEY* const key = EVP_EC_gen("P-256");
+        EVP_PKEY* const key = EVP_PKEY_Q_keygen(nullptr, nullptr, "EC", "P-256");
         X509* const certificate = X509_new();
         X509_set_version(certificate, X509_VERSION_3);
         ASN1_INTEGER_set(X509_get_serialNumber(certificate), 1);

@@ -144,7 +144,8 @@ http::Task<void> S3Windows::hold(std::uint64_t size_bytes) {
     held_bytes_ += size_bytes;
     std::uint64_t all = 0;
     for (const auto& region : handed_over_) all += region->size_bytes();
-    const bool too_much = static_cast<double>(held_bytes_) > static_cast<double>(all) * limits::fabric_held_fraction_max;
+    const bool too_much =
+        static_cast<double>(held_bytes_) > static_cast<double>(all) * limits::fabric_held_fraction_max;
     const auto until = endpoint_.loop().now() + limits::fabric_hold;
     // A server that is gone writes nothing more.
     while (endpoint_.loop().now() < until && !endpoint_.aborted() && guest_ && guest_->alive()) {
