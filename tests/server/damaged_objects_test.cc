@@ -25,7 +25,8 @@ TEST(DamagedObjects, AreForgottenBeforeTheyAreTooMany) {
     DamagedObjects damaged;
     for (std::size_t i = 0; i < 2 * limits::server_damaged_known_max; ++i) damaged.add(std::to_string(i), "e");
     std::size_t known = 0;
-    for (std::size_t i = 0; i < 2 * limits::server_damaged_known_max; ++i) known += damaged.holds(std::to_string(i), "e");
+    for (std::size_t i = 0; i < 2 * limits::server_damaged_known_max; ++i)
+        known += damaged.holds(std::to_string(i), "e");
     EXPECT_EQ(known, limits::server_damaged_known_max);
     EXPECT_TRUE(damaged.holds(std::to_string(2 * limits::server_damaged_known_max - 1), "e")) << "the latest is known";
 }

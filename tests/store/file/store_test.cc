@@ -363,7 +363,7 @@ TEST(FileStore, IsBusyWhenAnotherProcessKeepsTheLockOfChanges) {
 
 TEST(FileStore, ClosingLeavesAStuckThreadBehindAndItsQueueAlone) {
     TempFolder folder;
-    const auto value = filled(100, 1);
+    static const auto value = filled(100, 1);  // the stuck thread has it as long as it likes
     {
         auto queue = std::make_unique<CompletionQueue>();
         auto store = open_or_fail(uri_of(folder));
