@@ -287,7 +287,7 @@ def bench_client(args: argparse.Namespace, folder: Path) -> tuple[dict, list[str
             if ran is not None:
                 print(f"\n{client}: {ran.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
             return
-        keep(f"GET {name} {client}", json.loads(ran.stdout))
+        keep(f"GET {name} {client}", json.loads(ran.stdout.strip().splitlines()[-1]))  # NIXL logs there, too
 
     try:
         for _ in range(args.rounds):
