@@ -186,9 +186,21 @@ Task<S3Result<>> ObjectReader::read_ahead(bool must) {
         if (must) co_return tl::unexpected(no_memory());
         co_return S3Result<>{};
     }
-    asked_.emplace(place_.port.ask(get_op(key_, ahead_, size, pass->data())));
-    coming_ = Window{ahead_, ahead_ + size, std::move(*pass)};
+    auto asked = place_.port.ask(get_op(key_, ahead_, size, pass->data()));
+    coming_.push_back({Window{ahead_, ahead_ + size, std::move(*pass)}, std::move(asked)});
     ahead_ += size;
+    co_return S3Result<>{};
+}
+
+// Of a short part all windows are asked for at once, as far as memory is free: whoever reads it slowly still gets one
+// version of an object that is replaced meanwhile.
+Task<S3Result<>> ObjectReader::read_all_that_is_short() {
+    if (end_ - ahead_ > limits::server_window_bytes) co_return S3Result<>{};
+    for (auto before = ~std::uint64_t{0}; ahead_ < end_ && ahead_ != before;) {
+        before = ahead_;
+        const auto asked = co_await read_ahead(false);
+        if (!asked) co_return asked;
+    }
     co_return S3Result<>{};
 }
 
@@ -208,22 +220,23 @@ Task<S3Result<std::span<const std::byte>>> ObjectReader::next() {
         started_ = true;
         if (present_) co_return give_out(*present_);  // read when it was opened
         ahead_ = begin_ / head_.record.block_bytes * head_.record.block_bytes;
+        const auto asked = co_await read_all_that_is_short();
+        if (!asked) co_return tl::unexpected(asked.error());
     }
-    if (!coming_) {
+    if (coming_.empty()) {
         present_.reset();
         const auto asked = co_await read_ahead(true);
         if (!asked) co_return tl::unexpected(asked.error());
-        if (!coming_) co_return std::span<const std::byte>();
+        if (coming_.empty()) co_return std::span<const std::byte>();
     }
-    const auto outcome = co_await *asked_;
-    asked_.reset();
-    present_ = std::move(*coming_);
-    coming_.reset();
+    const auto outcome = co_await coming_.front().asked;
+    present_ = std::move(coming_.front().window);
+    coming_.pop_front();
     if (outcome.status != Status::ok) co_return tl::unexpected(error_of(outcome, key_));
     if (outcome.stat.etag != head_.stat.etag) {
         co_return refuse(S3Code::slow_down, "The object was replaced while it was read");
     }
-    if (!place_.port.immediate()) {
+    if (!place_.port.immediate() && coming_.empty()) {
         const auto ahead = co_await read_ahead(false);
         if (!ahead) co_return tl::unexpected(ahead.error());
     }
@@ -231,8 +244,8 @@ Task<S3Result<std::span<const std::byte>>> ObjectReader::next() {
 }
 
 Task<void> ObjectReader::settle() {
-    if (asked_) (void)co_await *asked_;
-    asked_.reset();
+    for (auto& coming : coming_) (void)co_await coming.asked;
+    coming_.clear();
 }
 
 // ------------------------------------------------------------------------------------------------------------ writing

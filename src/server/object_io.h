@@ -4,6 +4,7 @@
 // Loop's thread. Knows records and stores, not requests. Memory comes from the gate, a window at a time.
 #pragma once
 
+#include <deque>
 #include <optional>
 #include <span>
 #include <string>
@@ -66,7 +67,12 @@ class ObjectReader {
     };
     ObjectReader(ObjectPlace place, std::string key, ObjectHead head)
         : place_(place), key_(std::move(key)), head_(std::move(head)), end_(head_.record.size_bytes) {}
+    struct Coming {
+        Window window;
+        StorePort::AskedOne asked;
+    };
     http::Task<http::S3Result<>> read_ahead(bool must);
+    http::Task<http::S3Result<>> read_all_that_is_short();
     http::S3Result<std::span<const std::byte>> give_out(const Window& window) const;
 
     ObjectPlace place_;
@@ -74,8 +80,8 @@ class ObjectReader {
     ObjectHead head_;
     std::uint64_t begin_ = 0, end_ = 0;
     std::uint64_t ahead_ = 0;  // where the next window begins
-    std::optional<Window> present_, coming_;
-    std::optional<StorePort::AskedOne> asked_;
+    std::optional<Window> present_;
+    std::deque<Coming> coming_;  // in order
     bool started_ = false;
 };
 
