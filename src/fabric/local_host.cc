@@ -61,7 +61,7 @@ Result<std::shared_ptr<const Mapping>> map_offer(int fd, std::uint64_t size_byte
 // One packet and the descriptor that came with it.
 struct Packet {
     Offer offer;
-    int fd = -1;
+    Fd fd;
     bool nothing = false, ended = false, malformed = false;
 };
 
@@ -89,12 +89,11 @@ Packet receive(int socket) {
         for (std::size_t i = 0; i < count; ++i) {
             int fd = -1;
             std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof fd);
-            if (packet.fd >= 0) close(packet.fd);
-            packet.fd = fd;
+            packet.fd.reset(fd);
         }
     }
     packet.malformed = size != sizeof packet.offer || packet.offer.magic != Offer{}.magic ||
-                       (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 || packet.fd < 0;
+                       (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 || !packet.fd;
     return packet;
 }
 
@@ -141,6 +140,12 @@ struct LocalHost::Impl {
 void LocalHost::Impl::accept_all() {
     for (;;) {
         Fd fd(accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        if (!fd && (errno == EINTR || errno == ECONNABORTED)) continue;
+        if (!fd && errno != EAGAIN) {  // out of descriptors or memory: the waiting ones stay in the kernel's queue
+            log(LogLevel::warning, "fabric", address + ": " + error_from_errno(errno, "accept").message);
+            pollfd until_stop{stop.get(), POLLIN, 0};
+            poll(&until_stop, 1, static_cast<int>(limits::http_accept_pause.count()));
+        }
         if (!fd) return;
         if (connections.size() >= limits::fabric_guests_max) {
             log(LogLevel::warning, "fabric",
@@ -157,7 +162,7 @@ Result<std::string> LocalHost::Impl::take(Connection& connection, const Packet& 
     if (connection.windows.size() >= limits::fabric_windows_max) {
         return fail(ErrorCode::resource, "more than " + std::to_string(limits::fabric_windows_max) + " windows");
     }
-    auto mapping = map_offer(packet.fd, packet.offer.size_bytes);
+    auto mapping = map_offer(packet.fd.get(), packet.offer.size_bytes);
     if (!mapping) return tl::unexpected(mapping.error());
     auto id = random_hex(sizeof(Verdict::window) / 2);
     const std::lock_guard lock(mutex);
@@ -173,12 +178,7 @@ bool LocalHost::Impl::take_offer(Connection& connection) {
     if (packet.nothing) return true;
     if (packet.ended) return false;
     const auto taken = take(connection, packet);
-    if (packet.fd >= 0) close(packet.fd);
     Verdict verdict;
-    {
-        const std::lock_guard lock(mutex);
-        ++(taken ? counts.offered : counts.refused);
-    }
     if (taken) {
         std::copy(taken->begin(), taken->end(), verdict.window.begin());
     } else {

@@ -27,7 +27,6 @@ struct Span {
 struct LocalStats {
     std::size_t windows = 0;
     std::uint64_t window_bytes = 0;
-    std::uint64_t offered = 0, refused = 0;  // since the start
 };
 
 class LocalHost {

@@ -137,18 +137,6 @@ Result<Token> parse_descriptor(const std::vector<std::string_view>& fields) {
 
 }  // namespace
 
-std::string_view to_string(TokenKind kind) {
-    switch (kind) {
-        case TokenKind::local:
-            return "local";
-        case TokenKind::ofi:
-            return "ofi";
-        case TokenKind::descriptor:
-            return "descriptor";
-    }
-    return "unknown";
-}
-
 Result<Token> parse_token(std::string_view text) {
     if (text.size() > limits::fabric_token_bytes_max) return wrong("is too long");
     if (text.ends_with(';')) text.remove_suffix(1);

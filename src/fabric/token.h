@@ -18,7 +18,6 @@ enum class TokenKind : std::uint8_t {
     ofi,        // base:size:ofi1:provider:endpoint:key, of libfabric
     descriptor  // addr:size:rkey:lid:dctn:gidflag:gid in fixed widths, of cuObject and who mints the same
 };
-std::string_view to_string(TokenKind kind);
 
 struct Token {
     TokenKind kind = TokenKind::local;

@@ -2,9 +2,8 @@
 #include "server/windows.h"
 
 #include <algorithm>
-#include <array>
 
-#include "base/log.h"
+#include "fabric/dialect.h"
 #include "server/site.h"
 
 namespace kvern::server {
@@ -13,30 +12,22 @@ using http::refuse;
 using http::S3Code;
 using http::S3Result;
 
-namespace {
-
-constexpr std::string_view token_header = "x-amz-rdma-token";
-constexpr std::string_view reply_header = "x-amz-rdma-reply";
-constexpr std::string_view moved_header = "x-amz-rdma-bytes-transferred";
-// Of clients that would take silence for success: an empty object must not come of them.
-constexpr std::array<std::string_view, 3> foreign_headers{"x-rdma-info", "x-amz-meta-rdma-token", "x-scal-rdma"};
-
-}  // namespace
+using fabric::aws_dialect;
 
 S3Result<WindowAsk> ask_for_window(const Site& site, Request& request) {
-    const auto text = request.header(token_header);
+    const auto text = request.header(aws_dialect.token);
     if (!text) {
-        const bool foreign = std::any_of(foreign_headers.begin(), foreign_headers.end(),
+        const bool foreign = std::any_of(fabric::foreign_token_headers.begin(), fabric::foreign_token_headers.end(),
                                          [&](std::string_view name) { return request.header(name).has_value(); });
         return foreign ? WindowAsk::foreign : WindowAsk::none;
     }
     const auto token = fabric::parse_token(*text);
     if (!token && token.error().code == ErrorCode::not_supported) return WindowAsk::declined;
-    if (!token) return refuse(S3Code::invalid_request, std::string(token_header) + ": " + token.error().message);
+    if (!token) return refuse(S3Code::invalid_request, std::string(aws_dialect.token) + ": " + token.error().message);
     if (token->kind != fabric::TokenKind::local || !site.windows) return WindowAsk::declined;
     auto span = site.windows->find(*token);
     if (!span && span.error().code == ErrorCode::unavailable) return WindowAsk::declined;
-    if (!span) return refuse(S3Code::invalid_request, std::string(token_header) + ": " + span.error().message);
+    if (!span) return refuse(S3Code::invalid_request, std::string(aws_dialect.token) + ": " + span.error().message);
     request.window = std::move(*span);
     return WindowAsk::granted;
 }
@@ -62,11 +53,11 @@ S3Result<> take_window(const Site& site, Request& request) {
 }
 
 void add_window_reply(http::AnswerHead& answer, unsigned status, std::uint64_t moved_bytes) {
-    answer.add(reply_header, std::to_string(status)).add(moved_header, std::to_string(moved_bytes));
+    answer.add(aws_dialect.reply, std::to_string(status)).add(aws_dialect.moved, std::to_string(moved_bytes));
 }
 
 void decline_window(Request& request) {
-    request.exchange.add_to_answer(std::string(reply_header) + ": 501\r\n");
+    request.exchange.add_to_answer(std::string(aws_dialect.reply) + ": " + std::string(fabric::declined) + "\r\n");
 }
 
 }  // namespace kvern::server

@@ -116,9 +116,9 @@ http::Task<Outcome> s3_get(S3Endpoint& endpoint, const Op& op) {
     if (op.length == 0 || impossible) co_return co_await get_nothing(endpoint, op);
     auto request = get_request(endpoint, op);
     const auto room = bounded ? op.length : total_bytes(op.buffers);
-    const bool named = co_await endpoint.windows().name(request, op.buffers, room);
+    const auto transfer = co_await endpoint.windows().name(request, op.buffers, room);
     auto answer = co_await endpoint.call(request, endpoint.deadline());
-    if (named) (void)co_await endpoint.windows().settle(answer, room);  // or the body came after all
+    if (transfer) (void)co_await endpoint.windows().settle(answer, transfer);  // or the body came after all
     if (answer.ended) co_return ended_get(answer, op);
     if (answer.status() == 404) co_return missed();
     if (answer.status() == 416) co_return co_await get_nothing(endpoint, op);

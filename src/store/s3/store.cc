@@ -151,7 +151,8 @@ bool S3Store::close(std::chrono::milliseconds wait) {
     for (auto& worker : workers_) worker->close();
     bool idle = wait_idle(deadline);
     if (!idle) {
-        // Connections are ours to end, so nothing can arrive late: what was in flight ends as cancelled.
+        // Connections are ours to end: what was in flight ends as cancelled, but for transfers straight into memory
+        // that a server may still write to.
         const auto last = std::chrono::steady_clock::now() + limits::s3_abort_grace;
         while (!idle && std::chrono::steady_clock::now() < last) {
             for (auto& worker : workers_) worker->abort();  // again: one may just have connected
@@ -165,7 +166,7 @@ bool S3Store::close(std::chrono::milliseconds wait) {
         shared_->regions.clear();
         return true;
     }
-    // Something that can't be broken off, such as the resolver of names: it ends when it ends.
+    // Something that can't be broken off, such as the resolver of names or such a transfer: it ends when it ends.
     start_thread("kvern-s3-end", [workers =
                                       std::make_shared<std::vector<std::unique_ptr<S3Worker>>>(std::move(workers_))] {
         for (auto& worker : *workers) {

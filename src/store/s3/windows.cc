@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "base/log.h"
+#include "fabric/dialect.h"
 #include "fabric/token.h"
 #include "kvern/limits.h"
 #include "store/s3/endpoint.h"
@@ -12,9 +13,8 @@
 namespace kvern {
 namespace {
 
-constexpr std::string_view token_header = "x-amz-rdma-token";
-constexpr std::string_view reply_header = "x-amz-rdma-reply";
-constexpr std::string_view moved_header = "x-amz-rdma-bytes-transferred";
+using fabric::aws_dialect;
+
 constexpr std::chrono::milliseconds hold_slice{100};
 
 std::optional<std::uint64_t> number(std::optional<std::string_view> text) {
@@ -102,7 +102,7 @@ http::Task<void> S3Windows::learn() {
     if (abstract && way->host != fabric::local_host_id()) co_return off("it runs on another host");
     auto guest = fabric::LocalGuest::connect(way->socket);
     if (!guest) co_return off(guest.error().message);
-    guest_.emplace(std::move(*guest));
+    guest_ = std::make_shared<fabric::LocalGuest>(std::move(*guest));
     if (auto done = hand_over_all(); !done) co_return off(done.error().message);
     endpoint_.note_windows(true);
 }
@@ -121,52 +121,52 @@ std::optional<std::string> S3Windows::token_for(const std::vector<Buffer>& buffe
     return std::nullopt;
 }
 
-http::Task<bool> S3Windows::name(S3Request& request, const std::vector<Buffer>& buffers, std::uint64_t size_bytes) {
-    if (size_bytes == 0) co_return false;
+http::Task<S3Windows::Transfer> S3Windows::name(S3Request& request, const std::vector<Buffer>& buffers,
+                                                std::uint64_t size_bytes) {
+    if (size_bytes == 0) co_return Transfer{};
     if (!guest_) {
-        if (!may_ask()) co_return false;
+        if (!may_ask()) co_return Transfer{};
         co_await learn();
-        if (!guest_) co_return false;
     } else if (handed_over_.size() < regions_.count()) {
-        if (auto done = hand_over_all(); !done) {
-            off(done.error().message);
-            co_return false;
-        }
+        if (auto done = hand_over_all(); !done) off(done.error().message);
     }
+    if (!guest_) co_return Transfer{};
     const auto token = token_for(buffers, size_bytes);
-    if (!token) co_return false;
-    request.headers.emplace_back(token_header, *token);
+    if (!token) co_return Transfer{};
+    request.headers.emplace_back(aws_dialect.token, *token);
     request.once = true;
-    co_return true;
+    co_return Transfer{guest_, size_bytes};
 }
 
-http::Task<void> S3Windows::hold(std::uint64_t size_bytes) {
-    held_bytes_ += size_bytes;
+bool S3Windows::holds_too_much() const {
     std::uint64_t all = 0;
-    for (const auto& region : handed_over_) all += region->size_bytes();
-    const bool too_much =
-        static_cast<double>(held_bytes_) > static_cast<double>(all) * limits::fabric_held_fraction_max;
-    const auto until = endpoint_.loop().now() + limits::fabric_hold;
-    // A server that is gone writes nothing more.
-    while (endpoint_.loop().now() < until && !endpoint_.aborted() && guest_ && guest_->alive()) {
-        co_await endpoint_.pause(hold_slice);
-    }
-    held_bytes_ -= size_bytes;
-    if (guest_ && !guest_->alive()) off("the server is gone");
-    if (too_much && guest_) off("too much memory waits for transfers without an answer");
+    for (const auto& region : regions_.all()) all += region->size_bytes();
+    return static_cast<double>(held_bytes_) > static_cast<double>(all) * limits::fabric_held_fraction_max;
 }
 
-http::Task<S3Windows::Reply> S3Windows::settle(S3Answer& answer, std::uint64_t size_bytes) {
+// Whatever becomes of this way meanwhile, and of the store: only time, and the end of the server that was told, end it.
+// Closing the socket would not, since the server keeps what it is writing to.
+http::Task<void> S3Windows::hold(const Transfer& transfer) {
+    held_bytes_ += transfer.size_bytes;
+    if (guest_ && holds_too_much()) off("too much memory waits for transfers without an answer");
+    const auto until = endpoint_.loop().now() + limits::fabric_hold;
+    while (endpoint_.loop().now() < until && transfer.guest->alive()) co_await endpoint_.loop().sleep(hold_slice);
+    held_bytes_ -= transfer.size_bytes;
+    if (guest_ == transfer.guest && !guest_->alive()) off("the server is gone");
+}
+
+http::Task<S3Windows::Reply> S3Windows::settle(S3Answer& answer, const Transfer& transfer) {
     if (answer.status() == 0) {  // without a head nobody knows what the server does now
-        if (answer.unclear) co_await hold(size_bytes);
+        if (answer.unclear) co_await hold(transfer);
         co_return Reply::none;
     }
-    const auto reply = number(answer.http.head.find(reply_header));
+    const auto reply = number(answer.http.head.find(aws_dialect.reply));
     const bool success = answer.status() >= 200 && answer.status() < 300;
     if (reply == 501) {
         // What does not fit says nothing about the way.
-        if (success && answer.http.head.content_length.value_or(0) > size_bytes) co_return Reply::declined;
-        const bool restarted = guest_ && !guest_->alive();
+        if (success && answer.http.head.content_length.value_or(0) > transfer.size_bytes) co_return Reply::declined;
+        if (guest_ != transfer.guest) co_return Reply::declined;  // that way is given up already
+        const bool restarted = !guest_->alive();
         off(restarted ? "the server was started anew" : "it declined a token");
         if (restarted) off_until_ = TimePoint::min();  // ask the new one
         co_return Reply::declined;
@@ -177,7 +177,7 @@ http::Task<S3Windows::Reply> S3Windows::settle(S3Answer& answer, std::uint64_t s
         off("it does not know tokens");
         co_return Reply::silent;
     }
-    const auto moved = number(answer.http.head.find(moved_header));
+    const auto moved = number(answer.http.head.find(aws_dialect.moved));
     answer.http.body_bytes = moved.value_or(0);
     answer.http.head.content_length = answer.http.body_bytes;
     answer.sum.reset();  // of a body, and there was none

@@ -42,17 +42,22 @@ class S3Windows {
   public:
     S3Windows(S3Endpoint& endpoint, const S3Regions& regions) : endpoint_(endpoint), regions_(regions) {}
 
+    // One transfer: the server that was told where, and how much. Without a guest: it goes over HTTP.
+    struct Transfer {
+        std::shared_ptr<const fabric::LocalGuest> guest;
+        std::uint64_t size_bytes = 0;
+        explicit operator bool() const { return guest != nullptr; }
+    };
     // Names the first `size_bytes` of the buffers in the request, if they are one piece of a region that this server
-    // can reach. False: they go over HTTP. The first call asks the server how, which is remembered.
-    http::Task<bool> name(S3Request& request, const std::vector<Buffer>& buffers, std::uint64_t size_bytes);
+    // can reach. The first call asks the server how, which is remembered; it may block the loop for a moment.
+    http::Task<Transfer> name(S3Request& request, const std::vector<Buffer>& buffers, std::uint64_t size_bytes);
 
     // How a request with a token went. `moved`: into or from the memory, as the answer says: its body_bytes and
     // content_length are then those of the transfer. `declined`: a get has its body, a put must be sent again with one.
     // `silent`: this server did not look at the token; a put may have stored nothing under its key.
     enum class Reply : std::uint8_t { none, moved, declined, silent };
-    http::Task<Reply> settle(S3Answer& answer, std::uint64_t size_bytes);
+    http::Task<Reply> settle(S3Answer& answer, const Transfer& transfer);
 
-    bool in_use() const { return !windows_.empty(); }
     void off(std::string reason);  // for limits::fabric_pause
 
   private:
@@ -65,11 +70,12 @@ class S3Windows {
     http::Task<void> learn();
     Result<void> hand_over_all();
     std::optional<std::string> token_for(const std::vector<Buffer>& buffers, std::uint64_t size_bytes) const;
-    http::Task<void> hold(std::uint64_t size_bytes);
+    http::Task<void> hold(const Transfer& transfer);
+    bool holds_too_much() const;
 
     S3Endpoint& endpoint_;
     const S3Regions& regions_;
-    std::optional<fabric::LocalGuest> guest_;
+    std::shared_ptr<fabric::LocalGuest> guest_;  // shared with transfers under way
     std::vector<Window> windows_;
     std::vector<std::shared_ptr<Region>> handed_over_;
     bool learning_ = false;

@@ -107,11 +107,12 @@ http::Task<void> remove_empty(S3Endpoint& endpoint, const S3Request& put, const 
 }
 
 // A put whose bytes the server fetches itself. Nothing: it did not, and they must be sent.
-http::Task<std::optional<Outcome>> put_aside(S3Endpoint& endpoint, S3Request& request, Condition condition,
+http::Task<std::optional<Outcome>> put_aside(S3Endpoint& endpoint, S3Request& request,
+                                             const S3Windows::Transfer& transfer, Condition condition,
                                              const S3Written& known) {
     request.body_aside = true;
     auto answer = co_await endpoint.call(request, endpoint.deadline());
-    const auto reply = co_await endpoint.windows().settle(answer, known.size_bytes);
+    const auto reply = co_await endpoint.windows().settle(answer, transfer);
     if (reply == S3Windows::Reply::declined) co_return std::nullopt;
     const bool wrong = reply == S3Windows::Reply::moved && answer.http.body_bytes != known.size_bytes;
     if (reply == S3Windows::Reply::silent || wrong) {
@@ -151,8 +152,8 @@ http::Task<Outcome> s3_put(S3Endpoint& endpoint, const Op& op) {
         request.headers.emplace_back(http::header_name(*algorithm), known.checksum);
     }
     auto aside = request;
-    if (co_await endpoint.windows().name(aside, op.buffers, known.size_bytes)) {
-        auto outcome = co_await put_aside(endpoint, aside, op.condition, known);
+    if (const auto transfer = co_await endpoint.windows().name(aside, op.buffers, known.size_bytes)) {
+        auto outcome = co_await put_aside(endpoint, aside, transfer, op.condition, known);
         if (outcome) co_return std::move(*outcome);
     }
     request.body = op.buffers;

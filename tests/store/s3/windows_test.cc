@@ -9,6 +9,14 @@ using std::chrono::milliseconds;
 using Tokens = FakeS3::Tokens;
 constexpr std::size_t mib = std::size_t{1} << 20;
 
+bool eventually(const std::function<bool()>& holds) {
+    for (int i = 0; i < 3000; ++i) {
+        if (holds()) return true;
+        std::this_thread::sleep_for(milliseconds(1));
+    }
+    return false;
+}
+
 class S3Windows : public ::testing::Test {
   protected:
     void SetUp() override {
@@ -192,6 +200,42 @@ TEST_F(S3Windows, ATransferWithoutAnAnswerEndsOnlyWhenNothingCanArriveLate) {
     s3_.tokens = Tokens::honest;
     ASSERT_EQ(get("k", back).status, Status::ok);
     EXPECT_EQ(back.text(), value.text());
+}
+
+// Another request's trouble ends the way, not the danger.
+TEST_F(S3Windows, ATransferWithoutAnAnswerOutlivesTheWayThatItTook) {
+    const auto value = filled(50000, 1);
+    ASSERT_EQ(put("k", value).status, Status::ok);
+    s3_.tokens = Tokens::never_answers;
+    const Memory back(50000), other(50000);
+    CompletionQueue queue;
+    auto op = get_op("k", {back.buffer()});
+    store_->submit({&op, 1}, queue);
+    ASSERT_TRUE(eventually([&] { return s3_.count("GET /bucket/p/k") == 1; }));
+    s3_.tokens = Tokens::declined;
+    ASSERT_EQ(get("k", other).status, Status::ok) << "with its body";
+    EXPECT_FALSE(straight());
+    EXPECT_FALSE(queue.wait(milliseconds(500)));
+    host_.reset();
+    ASSERT_TRUE(queue.wait(milliseconds(3000)));
+    EXPECT_EQ(queue.drain().front().outcome.status, Status::failed);
+}
+
+TEST_F(S3Windows, AStoreIsNotClosedWhileAServerMayStillWrite) {
+    auto own = open_s3(s3_.uri("&connect_timeout=2s&timeout=5s&rdma=local"), keys_environment(), clock_);
+    own->attach(region_);
+    const auto value = filled(50000, 1);
+    ASSERT_EQ(run(*own, put_op("k", value)).status, Status::ok);
+    s3_.tokens = Tokens::never_answers;
+    const Memory back(50000);
+    CompletionQueue queue;
+    auto op = get_op("k", {back.buffer()});
+    const auto holders = region_.use_count();
+    own->submit({&op, 1}, queue);
+    ASSERT_TRUE(eventually([&] { return s3_.count("GET /bucket/p/k") == 1; }));
+    EXPECT_FALSE(own->close(milliseconds(100))) << "whoever gave the memory must not use it again";
+    host_.reset();
+    EXPECT_TRUE(eventually([&] { return region_.use_count() < holders; })) << "it ends by itself";
 }
 
 TEST_F(S3Windows, AServerThatWasStartedAnewGetsTheMemoryAgain) {
