@@ -5,7 +5,9 @@ Plain values, for the tests and for the children that hold the engine.
 """
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 CHUNK = 256  # tokens; a multiple of every kind's block
@@ -23,6 +25,14 @@ class Kind:
     local_cache: bool = True  # vLLM's own prefix cache works for it
     tolerance: float = SAME_SHAPES
     in_ci: bool = True
+    cpu_flags: tuple[str, ...] = ()  # vLLM's CPU build runs it on processors with one of these only
+
+    @property
+    def unserved_by_this_cpu(self) -> str:
+        """Why this machine's vLLM can't run it, or an empty string."""
+        if not self.cpu_flags or set(self.cpu_flags) & cpu_flags():
+            return ""
+        return f"vLLM computes this kind only on processors with {' or '.join(self.cpu_flags)}"
 
     @property
     def has_state(self) -> bool:
@@ -38,13 +48,20 @@ class Kind:
         return range(whole - 1 if whole == prompt_tokens else whole, whole + 1)
 
 
+def cpu_flags() -> set[str]:
+    """What the kernel says of the first processor."""
+    flags = re.search(r"^flags\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return set(flags[1].split()) if flags else set()
+
+
 BFLOAT16 = {"dtype": "bfloat16", "tolerance": 0.005}  # the same shapes add up alike; a rounding step would be 0.015
 KINDS = {
     "llama": Kind("llama", ("full",), in_ci=False),
     "llama-kv1": Kind("llama-kv1", ("full",)),
     "llama-h80": Kind("llama-h80", ("full",), in_ci=False),
     "llama-bf16": Kind("llama", ("full",), in_ci=False, **BFLOAT16),
-    "llama-fp8": Kind("llama", ("full",), settings={"kv_cache_dtype": "fp8"}, **BFLOAT16),
+    "llama-fp8": Kind("llama", ("full",), settings={"kv_cache_dtype": "fp8"}, cpu_flags=("avx512f", "amx_tile"),
+                      **BFLOAT16),
     "qwen3-moe": Kind("qwen3-moe", ("full",), in_ci=False),
     "mistral-sw": Kind("mistral-sw", ("window",)),
     "gemma2": Kind("gemma2", ("window", "full")),

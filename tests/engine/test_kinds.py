@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Host, kvern_only
-from kinds import CHUNK, KINDS, NOT_SERVED
+from kinds import CHUNK, KINDS, NOT_SERVED, Kind
 from reply import Asked, Reply, Session
 from serving import prompt_ids
 
@@ -25,7 +25,15 @@ OTHER_BATCHES = 1e-3  # other batches, other shapes of the sums
 NOTICED = 5  # a wrong block moves log-probabilities by at least so many tolerances
 
 slow = pytest.mark.slow
-KIND_NAMES = [pytest.param(name, marks=[] if kind.in_ci else slow) for name, kind in KINDS.items()]
+FP8_UNSERVED = KINDS["llama-fp8"].unserved_by_this_cpu
+
+
+def marks(kind: Kind) -> list[pytest.MarkDecorator]:
+    unserved = kind.unserved_by_this_cpu
+    return ([] if kind.in_ci else [slow]) + ([pytest.mark.skip(reason=unserved)] if unserved else [])
+
+
+KIND_NAMES = [pytest.param(name, marks=marks(kind)) for name, kind in KINDS.items()]
 
 
 class Children:
@@ -238,6 +246,7 @@ def test_states_that_nobody_keeps_are_not_served(child, name, tmp_path):
     assert not list(tmp_path.rglob("*.g*")), "objects were stored"
 
 
+@pytest.mark.skipif(bool(FP8_UNSERVED), reason=FP8_UNSERVED)
 def test_another_kv_type_hits_nothing(sessions, child):
     """The objects of the fp8 cache lie in the same store, from the same weights and prompts."""
     _, _, store = sessions("llama-fp8")
