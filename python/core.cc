@@ -328,6 +328,7 @@ NB_MODULE(_core, module) {
         .def("staging_memory", &Worker::staging_memory)
         .def("slices", &Worker::slices)
         .def("in_use", &Worker::in_use)
+        .def("owes_stores", [](Worker& self) { return self.half().owes_stores(); })
         .def("pending_stores", [](Worker& self) { return self.half().pending_stores(); })
         .def("describe_store", [](Worker& self) { return self.half().describe_store(); })
         .def("counters", &Worker::counters)

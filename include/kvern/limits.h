@@ -113,6 +113,13 @@ inline constexpr milliseconds fabric_hand_over_wait{1000};  // for the other sid
 inline constexpr milliseconds fabric_hold{8000};    // a transfer without a definite answer may still write for so long
 inline constexpr milliseconds fabric_pause{30000};  // of a path that did not work, until it is tried again
 inline constexpr double fabric_held_fraction_max = 0.25;  // of the regions, in such transfers; beyond it: HTTP
+// ... by libfabric. What a server writes ends before fabric_hold does.
+inline constexpr milliseconds fabric_transfer_wait{5000};  // for one transfer, reached or not
+inline constexpr milliseconds fabric_connect_wait{2000};   // until a peer can be written to at all
+inline constexpr std::size_t fabric_peers_max = 256;       // connected at a time; beyond it idle ones are dropped
+inline constexpr std::size_t fabric_piece_bytes = std::size_t{8} << 20;  // one operation moves at most this
+inline constexpr std::size_t fabric_pieces_max = 16;                     // operations under way with one peer
+inline constexpr std::size_t fabric_reads_ahead = 3;  // windows of an object that are read and written at a time
 
 // The S3 server (design: server); docs/operations.md names those that operators meet.
 inline constexpr std::uint64_t server_memory_bytes_default = std::uint64_t{1} << 30;
@@ -122,6 +129,7 @@ inline constexpr std::size_t server_connections_default = 4096;
 inline constexpr std::size_t server_first_read_bytes = std::size_t{64} << 10;     // an object that fits is read at once
 inline constexpr std::size_t server_read_window_bytes = std::size_t{1} << 20;     // of larger ones, so much at a time
 inline constexpr std::size_t server_send_buffer_bytes = std::size_t{512} << 10;   // of a socket; the kernel doubles it
+inline constexpr std::size_t server_read_ahead_bytes = std::size_t{4} << 20;      // shorter ones are read at once
 inline constexpr std::size_t server_window_bytes = std::size_t{4} << 20;          // of what is stored piecewise
 inline constexpr std::size_t server_whole_put_bytes_max = std::size_t{16} << 20;  // larger ones are stored piecewise
 inline constexpr std::size_t server_damaged_known_max = 1024;  // objects found damaged that are remembered

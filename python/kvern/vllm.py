@@ -45,9 +45,10 @@ HOOK_CHECK_STEPS = 64  # after so many steps the worker's hooks must have been c
 
 @dataclass
 class KvernMetadata(KVConnectorMetadata):
-    """One step, as the native scheduler half encoded it; empty if there is nothing to do."""
+    """One step, as the native scheduler half encoded it; empty if there is nothing to do. computes: it has tokens."""
 
     step: bytes = b""
+    computes: bool = False
 
 
 @dataclass
@@ -234,7 +235,7 @@ class SchedulerSide:
         for i, request_id in enumerate(cached.req_ids):
             self._scheduled(request_id, request_id in resumed, cached.new_block_ids[i], cached.num_computed_tokens[i],
                             output, drafts)
-        return KvernMetadata(self.core.build_step())
+        return KvernMetadata(self.core.build_step(), output.total_num_scheduled_tokens > 0)
 
     def _scheduled(self, request_id: str, restarted: bool, blocks: Any, computed: int, output: Any, drafts: Any) -> None:
         known = self.requests.get(request_id)
@@ -301,7 +302,9 @@ class WorkerSide:
         self.device: device.Copies | None = None
         self.failed = Failed()
         self.steps = self.saves = self.polls = 0
-        self.unsaved = False  # the step has work, and wait_for_save has not been called in it
+        self.begun: Any = None  # the latest step's metadata
+        self.unsaved = False  # wait_for_save is still to come in this step, and will have something to do
+        self.saved = False  # it was called in this step
 
     def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
         """Start-up. Raises ValueError with one sentence for options that can't work; a model that can't be served is told
@@ -363,15 +366,22 @@ class WorkerSide:
 
     @guarded(lambda: None)
     def begin_step(self, metadata: Any) -> None:
-        step = metadata.step if isinstance(metadata, KvernMetadata) else b""
-        self.unsaved = bool(step)
-        if self.core and step:
-            self.core.begin_step(step)
+        if metadata is self.begun:
+            return
+        self.begun = metadata
+        if not isinstance(metadata, KvernMetadata):
+            metadata = KvernMetadata()
+        # Chunks of earlier steps that found no room are taken up by the next save; some runners save in empty steps, too.
+        saves = metadata.computes or self.saved
+        self.saved = False
+        self.unsaved = bool(metadata.step) or (saves and self.core is not None and self.core.owes_stores())
+        if self.core and metadata.step:
+            self.core.begin_step(metadata.step)
 
     @guarded(lambda: None)
     def wait_for_save(self) -> None:
         self.saves += 1
-        self.unsaved = False
+        self.saved, self.unsaved = True, False
         if self.core:
             self.core.save()
             if self.device and (copies := self.core.take_gathers()):
@@ -538,7 +548,7 @@ class KvernConnector(KVConnectorBase_V1, SupportsHMA):
         self.worker.begin_step(kv_connector_metadata)
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
-        # The step was begun already where the runner calls handle_preemptions; beginning it again does nothing.
+        # The step was begun already where the runner calls handle_preemptions.
         self.worker.begin_step(self._get_connector_metadata())
         self.worker.check_hooks()
 

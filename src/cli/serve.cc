@@ -14,6 +14,7 @@
 #include "cli/exit_code.h"
 #include "cli/interrupt.h"
 #include "cli/target.h"
+#include "fabric/ofi_endpoint.h"
 #include "server/request.h"
 #include "server/s3_server.h"
 
@@ -25,7 +26,7 @@ struct Options {
     std::string listen = "127.0.0.1:9000";
     std::string operations;
     std::string keys_file, region, domains, certificate_file, key_file, quotas, access_log, port_file, rdma,
-        window_socket;
+        window_socket, fabric_providers, fabric_address, fabric_networks;
     bool anonymous = false;
     std::uint64_t memory_bytes = limits::server_memory_bytes_default;
     std::uint64_t threads = 0;
@@ -116,11 +117,22 @@ Result<server::ServeOptions> serve_options(const Options& options) {
     serve.send_buffer_bytes = options.send_buffer_bytes;
     serve.access_log = options.access_log;
     for (const auto& provider : split(options.rdma)) {
-        if (provider != "local") {
-            return fail(ErrorCode::invalid_argument, "--rdma '" + provider + "': known is local");
+        if (provider == "local") {
+            serve.local_windows = true;
+        } else if (provider == "ofi") {
+            serve.ofi_providers = {fabric::ofi_providers.begin(), fabric::ofi_providers.end()};
+        } else {
+            return fail(ErrorCode::invalid_argument, "--rdma '" + provider + "': known are local and ofi");
         }
-        serve.local_windows = true;
     }
+    if (!options.fabric_providers.empty()) {
+        if (serve.ofi_providers.empty()) {
+            return fail(ErrorCode::invalid_argument, "--fabric-providers goes with --rdma ofi");
+        }
+        serve.ofi_providers = split(options.fabric_providers);
+    }
+    serve.fabric_address = options.fabric_address;
+    serve.fabric_networks = options.fabric_networks;
     if (!options.window_socket.empty() && !serve.local_windows) {
         return fail(ErrorCode::invalid_argument, "--window-socket goes with --rdma local");
     }
@@ -208,9 +220,17 @@ Command serve_command() {
                            "Of a connection, for bytes under way; more for clients far away; 0: the kernel's choice");
             arguments.text("--quota", options->quotas, "Most that buckets may hold: cache=500GiB,*=1TiB");
             arguments.text("--rdma", options->rdma,
-                           "Providers for transfers straight into clients' memory: local, for clients of this host");
+                           "Providers for transfers straight into clients' memory: local, for clients of this host; "
+                           "ofi, over the network");
             arguments.text("--window-socket", options->window_socket,
                            "Path of the socket where they hand it over; else an abstract one that nobody can guess");
+            arguments.text("--fabric-providers", options->fabric_providers,
+                           "Of libfabric, with commas; else those of 'verbs;ofi_rxm' and 'tcp;ofi_rxm' that are here");
+            arguments.text("--fabric-address", options->fabric_address,
+                           "This host's address in the network of the transfers; else the provider's choice");
+            arguments.text(
+                "--fabric-networks", options->fabric_networks,
+                "Networks where clients' memory may be, such as 10.0.0.0/8, beside where a request comes from");
             arguments.text("--access-log", options->access_log,
                            "File for a JSON line a request; '-' is standard output");
             arguments.duration("--drain", options->drain, "How long requests may finish at a stop (30s)");

@@ -42,6 +42,8 @@ class Saver {
     void offer(std::vector<StoreJob> jobs);
     // Gathers what fits into staging and submits it.
     void save();
+    // Whether there are chunks that found no room, for the next save().
+    bool owes() const { return !owed_.empty(); }
     // On a device: the copies that save() has decided on, to be started at once; and those that have ended.
     std::vector<DeviceCopy> take_copies() { return std::exchange(copies_, {}); }
     void copied(std::span<const std::uint64_t> tickets);

@@ -58,6 +58,7 @@ class WorkerHalf {
     std::string describe_store() const { return store_->describe(); }
     // How many stores have not had their answer yet.
     std::size_t pending_stores() { return saver_->settle(); }
+    bool owes_stores() const { return saver_->owes(); }
     // Ends loads (reported as failed), gives stores up to `wait` to finish, closes the store. Returns the number of
     // stores that did not finish. Afterwards only counters() may be called. REQUIRES: no copy is under way.
     std::size_t shutdown(std::chrono::milliseconds wait);

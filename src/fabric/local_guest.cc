@@ -12,6 +12,7 @@
 #include <fstream>
 
 #include "fabric/local_socket.h"
+#include "fabric/token.h"
 #include "kvern/limits.h"
 
 namespace kvern::fabric {
@@ -45,7 +46,7 @@ std::string text_of(const char* begin, std::size_t size_bytes) {
 
 }  // namespace
 
-Result<LocalGuest> LocalGuest::connect(const std::string& address) {
+Result<std::shared_ptr<LocalGuest>> LocalGuest::connect(const std::string& address) {
     const auto unix = unix_address(address);
     if (!unix) return tl::unexpected(unix.error());
     Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
@@ -59,21 +60,28 @@ Result<LocalGuest> LocalGuest::connect(const std::string& address) {
     if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&unix->address), unix->size_bytes) != 0) {
         return lost(address, errno);
     }
-    return LocalGuest(std::move(socket), address);
+    return std::shared_ptr<LocalGuest>(new LocalGuest(std::move(socket), address));
 }
 
-Result<std::string> LocalGuest::hand_over(const Region& region) {
+Result<std::vector<Guest::Window>> LocalGuest::hand_over(const std::shared_ptr<Region>& region) {
     Offer offer;
-    offer.size_bytes = region.size_bytes();
-    if (!send_offer(socket_.get(), offer, region.memfd())) return lost(address_, errno);
+    offer.size_bytes = region->size_bytes();
+    if (!send_offer(socket_.get(), offer, region->memfd())) return lost(address_, errno);
     Verdict verdict;
     const auto size = recv(socket_.get(), &verdict, sizeof verdict, 0);
     if (size < 0) return lost(address_, errno);
     if (size != sizeof verdict || verdict.magic != Verdict{}.magic) return lost(address_, EPROTO);
     auto window = text_of(verdict.window.data(), verdict.window.size());
-    if (window.size() == verdict.window.size()) return window;
+    if (window.size() == verdict.window.size()) {
+        return std::vector<Window>{{region->base(), region->size_bytes(), std::move(window)}};
+    }
     return fail(ErrorCode::permission, "the window socket '" + address_ + "' refuses this memory: " +
                                            text_of(verdict.reason.data(), verdict.reason.size()));
+}
+
+Result<Guest::Minted> LocalGuest::token(const Window& window, std::uint64_t offset, std::uint64_t size_bytes,
+                                        Direction) {
+    return Minted{local_token(window.id, offset, size_bytes), nullptr};
 }
 
 bool LocalGuest::alive() const {

@@ -2,28 +2,27 @@
 // LocalGuest: the client's end of the provider `local`: hands regions to a server of the same host, which then reads
 // and writes them itself.
 //
-// One thread at a time. Its calls block for limits::fabric_hand_over_wait at most: it is made once a server and region,
-// never in a transfer. It moves no bytes.
+// One thread at a time. Its calls block for limits::fabric_hand_over_wait at most.
 #pragma once
 
 #include <memory>
 #include <string>
 
 #include "base/fd.h"
-#include "kvern/memory.h"
-#include "kvern/result.h"
+#include "fabric/guest.h"
 
 namespace kvern::fabric {
 
-class LocalGuest {
+class LocalGuest final : public Guest {
   public:
     // unavailable: nobody listens there. The address is LocalHost's.
-    static Result<LocalGuest> connect(const std::string& address);
+    static Result<std::shared_ptr<LocalGuest>> connect(const std::string& address);
 
-    // The window's id, for local_token(). It ends with this object, or with the server. permission: refused, and why.
-    Result<std::string> hand_over(const Region& region);
-    // Whether the server still has what was handed over, as far as this process has been told. Does not block.
-    bool alive() const;
+    const char* provider() const override { return "local"; }
+    // A window's id ends with this object, or with the server. permission: refused, and why.
+    Result<std::vector<Window>> hand_over(const std::shared_ptr<Region>& region) override;
+    Result<Minted> token(const Window& window, std::uint64_t offset, std::uint64_t size_bytes, Direction) override;
+    bool alive() const override;
 
   private:
     explicit LocalGuest(Fd socket, std::string address) : socket_(std::move(socket)), address_(std::move(address)) {}

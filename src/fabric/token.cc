@@ -20,6 +20,7 @@ constexpr std::size_t fields_max = 9;
 constexpr std::array<std::size_t, 7> descriptor_widths{16, 8, 8, 4, 6, 1, 32};
 constexpr std::size_t suffix_width = 16;
 constexpr std::size_t descriptor_bytes = 81;
+constexpr std::uint32_t dct_number_mask = 0xffffff;
 
 tl::unexpected<Error> wrong(std::string_view what) {
     return fail(ErrorCode::invalid_argument, "the token " + std::string(what));
@@ -149,6 +150,17 @@ Result<Token> parse_token(std::string_view text) {
 
 std::string local_token(std::string_view window, std::uint64_t offset, std::uint64_t size_bytes) {
     return fmt::format("{:x}:{:x}:local1:{}", offset, size_bytes, window);
+}
+
+std::string ofi_token(std::string_view provider, std::string_view endpoint, std::uint64_t key, std::uint64_t base,
+                      std::uint64_t size_bytes) {
+    return fmt::format("{:x}:{:x}:ofi1:{}:{}:{:x}", base, size_bytes, provider, to_hex(endpoint), key);
+}
+
+std::string descriptor_text(const Descriptor& one) {
+    const auto gid = one.gid.value_or(std::array<std::uint8_t, 16>{});
+    return fmt::format("{:016x}:{:08x}:{:08x}:{:04x}:{:06x}:{}:{}", one.address, one.size_bytes, one.rkey, one.lid,
+                       one.dct_number & dct_number_mask, one.gid ? 1 : 0, to_hex(gid));
 }
 
 }  // namespace kvern::fabric

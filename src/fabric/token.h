@@ -5,7 +5,9 @@
 // It is believed only inside a request whose signature covers it, which is the caller's to check.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -34,5 +36,18 @@ struct Token {
 Result<Token> parse_token(std::string_view text);
 // REQUIRES: `window` as the host gave it.
 std::string local_token(std::string_view window, std::uint64_t offset, std::uint64_t size_bytes);
+// `base`: what the provider's write operation takes. REQUIRES: a provider and an endpoint as parse_token() takes them.
+std::string ofi_token(std::string_view provider, std::string_view endpoint, std::uint64_t key, std::uint64_t base,
+                      std::uint64_t size_bytes);
+// What reaches memory by mlx5's dynamically connected transport, as cuObject writes it: the 81 characters.
+struct Descriptor {
+    std::uint64_t address = 0;
+    std::uint32_t size_bytes = 0;
+    std::uint32_t rkey = 0;
+    std::uint16_t lid = 0;                            // of an InfiniBand port; 0 on RoCE
+    std::uint32_t dct_number = 0;                     // of the target, 24 bits
+    std::optional<std::array<std::uint8_t, 16>> gid;  // none: the lid says it all
+};
+std::string descriptor_text(const Descriptor& descriptor);
 
 }  // namespace kvern::fabric

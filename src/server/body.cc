@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/body.h"
+#include "server/windows.h"
 
 #include <algorithm>
 #include <cstring>
@@ -64,7 +65,7 @@ S3Result<> Body::read_promises(std::optional<ChecksumAlgorithm> computed) {
             return refuse(S3Code::missing_content_length, "x-amz-decoded-content-length is missing or no number");
         size_bytes_ = *size;
     } else if (request_.window) {
-        size_bytes_ = request_.window->size_bytes;
+        size_bytes_ = request_.window->size_bytes();
     } else if (head.content_length) {
         size_bytes_ = *head.content_length;
     } else if (!head.chunked) {
@@ -188,21 +189,30 @@ Task<S3Result<std::size_t>> Body::read_chunked(std::span<std::byte> into) {
 }
 
 // Copied first and summed then: the client may change its bytes at any time, and what is stored is what was summed.
-std::size_t Body::read_window(std::span<std::byte> into) {
+Task<S3Result<std::size_t>> Body::read_window(std::span<std::byte> into) {
     const auto& window = *request_.window;
-    const auto size = std::min<std::uint64_t>(into.size(), window.size_bytes - received_);
+    const auto size = std::min<std::uint64_t>(into.size(), window.size_bytes() - received_);
+    if (size == 0) co_return std::size_t{0};
+    if (window.data() == nullptr) {
+        auto moving = window.start(request_.exchange.loop(), fabric::Direction::from, received_, into.first(size));
+        const auto moved = co_await moving.ended();
+        if (!moved) {
+            decline_window(request_);
+            co_return refuse(S3Code::not_implemented, "The memory that the token names: " + moved.error().message);
+        }
+    }
     for (std::size_t done = 0; done < size;) {
         const auto piece = into.subspan(done, std::min(size - done, limits::http_piece_bytes));
-        std::memcpy(piece.data(), window.data + received_, piece.size());
+        if (window.data() != nullptr) std::memcpy(piece.data(), window.data() + received_, piece.size());
         arrived(piece);
         done += piece.size();
     }
     request_.window_bytes_in = received_;
-    return size;
+    co_return size;
 }
 
 Task<S3Result<std::size_t>> Body::read(std::span<std::byte> into) {
-    if (request_.window) co_return read_window(into);
+    if (request_.window) co_return co_await read_window(into);
     if (chunked_) co_return co_await read_chunked(into);
     if (!size_bytes_ && received_ + into.size() > limits::object_bytes_max) {
         co_return refuse(S3Code::entity_too_large, "Your proposed upload exceeds the maximum allowed size of " +

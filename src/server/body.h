@@ -44,7 +44,7 @@ class Body final : public Source {
     http::S3Result<> read_digests();
     http::S3Result<> choose_checksum(std::optional<http::ChecksumAlgorithm> computed);
     void arrived(std::span<const std::byte> bytes);
-    std::size_t read_window(std::span<std::byte> into);
+    http::Task<http::S3Result<std::size_t>> read_window(std::span<std::byte> into);
     http::Task<http::S3Result<std::size_t>> read_chunked(std::span<std::byte> into);
     http::Task<http::S3Result<>> end_of_body();
     http::S3Result<> verify(ObjectRecord& record);

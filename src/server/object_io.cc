@@ -42,16 +42,16 @@ S3Error error_of(const Outcome& outcome, std::string_view what) {
     }
 }
 
+S3Error no_memory() {
+    return {S3Code::slow_down,
+            "No memory was free within " + std::to_string(limits::server_memory_wait.count()) + " ms (--memory)"};
+}
+
 namespace {
 
 S3Error damaged(const std::string& key, std::string etag, std::string_view what) {
     log(LogLevel::error, "server", "object '" + key + "' is damaged: " + std::string(what));
     return {S3Code::object_damaged, "The object is damaged: " + std::string(what), std::move(etag)};
-}
-
-S3Error no_memory() {
-    return {S3Code::slow_down,
-            "No memory was free within " + std::to_string(limits::server_memory_wait.count()) + " ms (--memory)"};
 }
 
 Op get_op(const std::string& key, std::uint64_t offset, std::uint64_t length, std::byte* memory) {
@@ -195,7 +195,7 @@ Task<S3Result<>> ObjectReader::read_ahead(bool must) {
 // Of a short part all windows are asked for at once, as far as memory is free: whoever reads it slowly still gets one
 // version of an object that is replaced meanwhile.
 Task<S3Result<>> ObjectReader::read_all_that_is_short() {
-    if (end_ - ahead_ > limits::server_window_bytes) co_return S3Result<>{};
+    if (end_ - ahead_ > limits::server_read_ahead_bytes) co_return S3Result<>{};
     for (auto before = ~std::uint64_t{0}; ahead_ < end_ && ahead_ != before;) {
         before = ahead_;
         const auto asked = co_await read_ahead(false);

@@ -29,6 +29,9 @@ struct ObjectPlace {
 // name its paths: they go into the log, with `what`, and not to the client.
 http::S3Error error_of(const Outcome& outcome, std::string_view what);
 
+// slow_down: none was free in time.
+http::S3Error no_memory();
+
 struct ObjectHead {
     ObjectRecord record;   // without its tail
     Stat stat;             // the store's; its etag names this version

@@ -12,6 +12,7 @@
 #include "server/object_changes.h"
 #include "server/object_headers.h"
 #include "server/site.h"
+#include "server/window_reads.h"
 #include "server/windows.h"
 #include "server/xml_writer.h"
 
@@ -146,7 +147,7 @@ Done send_object(Request& request, ObjectReader& reader) {
 }
 
 // Reads straight into the client's memory, which verifies what landed: the bytes are not looked at here.
-// False: they do not fit, and go over HTTP.
+// False: they do not fit, or do not get there, and go over HTTP.
 Task<S3Result<bool>> send_to_window(Context& context, Request& request, std::string key, bool mark_used) {
     const auto head = co_await read_head(context.place(), key);
     if (!head) co_return tl::unexpected(head.error());
@@ -157,21 +158,16 @@ Task<S3Result<bool>> send_to_window(Context& context, Request& request, std::str
     const auto wanted = wanted_bytes(request, record);
     if (!wanted) co_return tl::unexpected(wanted.error());
     const auto size = wanted->end - wanted->begin;
-    if (size > request.window->size_bytes) co_return false;
+    if (size > request.window->size_bytes()) co_return false;
     if (head->damaged && size == record.size_bytes) co_return tl::unexpected(damage_of(*head));
-    if (size > 0) {
-        Op op;
-        op.kind = OpKind::get;
-        op.key = key;
-        op.offset = wanted->begin;
-        op.length = size;
-        op.buffers.push_back({request.window->data, size});
-        op.mark_used = mark_used;
-        const auto outcome = co_await context.worker.port.ask(std::move(op));
-        if (outcome.status != Status::ok) co_return tl::unexpected(error_of(outcome, key));
-        if (outcome.stat.etag != head->stat.etag) {
-            co_return refuse(S3Code::slow_down, "The object was replaced while it was read");
-        }
+    const Version version{key, head->stat.etag, mark_used};
+    const auto moved = co_await fill_window(context, *request.window, version, wanted->begin, wanted->end);
+    if (!moved) co_return tl::unexpected(moved.error());
+    if (*moved == Arrival::none) co_return false;
+    if (*moved == Arrival::doubtful) {  // an answer would let the client use that memory again
+        request.error = "WindowLost";
+        request.exchange.break_off("a transfer into the client's memory did not end well");
+        co_return true;
     }
     auto answer = object_head(request, *head, *wanted);
     add_window_reply(answer, answer.status(), size);

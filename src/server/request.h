@@ -7,12 +7,12 @@
 #include <string_view>
 #include <vector>
 
-#include "fabric/local_host.h"
 #include "http/query.h"
 #include "http/s3_error.h"
 #include "http/server.h"
 #include "http/sigv4.h"
 #include "server/keys.h"
+#include "server/window.h"
 
 namespace kvern::server {
 
@@ -27,9 +27,9 @@ struct Request {
     http::Authorization authorization;
     const AccessKey* who = nullptr;  // null: nobody, which --anonymous lets do everything
     std::optional<http::ChunkSeed> chunk_seed;
-    std::string operation;               // "GetObject", for logs and metrics
-    std::string error;                   // S3's code, for the log
-    std::optional<fabric::Span> window;  // the client's memory, where a token names one that can be reached
+    std::string operation;         // "GetObject", for logs and metrics
+    std::string error;             // S3's code, for the log
+    std::optional<Window> window;  // the client's memory, where a token names one that can be reached
     std::uint64_t window_bytes_in = 0, window_bytes_out = 0;  // moved from and to it
     // Of an error of its range: the object's size, and that as a Content-Range.
     std::optional<std::uint64_t> error_size_bytes;

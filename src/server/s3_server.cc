@@ -172,7 +172,7 @@ Task<void> S3Server::Impl::handle(Exchange& exchange) {
     Request request(exchange);
     request.id = id_prefix + std::to_string(next_id++);
     exchange.add_to_answer("x-amz-request-id: " + request.id + "\r\nServer: kvern\r\nx-kvern-extensions: " +
-                           (site.windows ? "exists, fabric" : "exists") + "\r\n");
+                           (site.offers_fabric() ? "exists, fabric" : "exists") + "\r\n");
     Context context{site, worker};
     Metrics::Request facts;
     site.metrics.begun();
@@ -342,6 +342,23 @@ Result<std::shared_ptr<const http::TlsContext>> tls_of(const ServeOptions& optio
     return http::TlsContext::server(options.certificate_file, options.key_file);
 }
 
+// All providers that can be opened; without a list of them one is enough.
+Result<std::vector<std::unique_ptr<fabric::OfiMover>>> open_movers(const ServeOptions& options,
+                                                                   const std::shared_ptr<Region>& memory) {
+    std::vector<std::unique_ptr<fabric::OfiMover>> movers;
+    std::string why;
+    for (const auto& provider : options.ofi_providers) {
+        auto mover = fabric::OfiMover::open(provider, options.fabric_address, memory);
+        if (mover) {
+            movers.push_back(std::move(*mover));
+        } else {
+            why += (why.empty() ? "" : "; ") + mover.error().message;
+        }
+    }
+    if (movers.empty() && !options.ofi_providers.empty()) return fail(ErrorCode::not_supported, "--rdma ofi: " + why);
+    return movers;
+}
+
 }  // namespace
 
 http::ServerOptions S3Server::Impl::http_options(const http::HostPort& address,
@@ -382,8 +399,14 @@ Result<std::unique_ptr<S3Server>> S3Server::start(ServeOptions options, Store& s
     Result<std::unique_ptr<fabric::LocalHost>> windows(nullptr);
     if (options.local_windows) windows = fabric::LocalHost::listen(options.window_socket);
     if (!windows) return tl::unexpected(windows.error());
+    auto networks = fabric::Networks::parse(options.fabric_networks);
+    if (!networks) return tl::unexpected(networks.error());
+    auto movers = open_movers(options, *region);
+    if (!movers) return tl::unexpected(movers.error());
     auto impl = std::make_unique<Impl>(std::move(options), store, std::move(*region), std::move(*log));
     impl->site.windows = std::move(*windows);
+    impl->site.movers = std::move(*movers);
+    impl->site.networks = std::move(*networks);
     std::vector<http::Loop*> all;
     for (unsigned i = 0; i < threads; ++i) {
         all.push_back(impl->loops.emplace_back(std::make_unique<http::Loop>("kvern-serve-" + std::to_string(i))).get());
@@ -416,11 +439,13 @@ unsigned S3Server::port() const {
 
 std::string S3Server::describe() const {
     const auto& options = impl_->options;
+    std::string movers;
+    for (const auto& one : impl_->site.movers) movers += ", by " + std::string(one->provider());
     return std::string(options.certificate_file.empty() ? "http://" : "https://") + options.listen.host + ":" +
            std::to_string(port()) + ", " + std::to_string(impl_->loops.size()) + " threads, " +
            format_size(options.memory_bytes) + " of memory, " +
            (options.keys ? std::to_string(options.keys->size()) + " access keys" : "anonymous") +
-           (impl_->site.windows ? ", windows at " + impl_->site.windows->address() : "") + ", on " +
+           (impl_->site.windows ? ", windows at " + impl_->site.windows->address() : "") + movers + ", on " +
            impl_->store.describe();
 }
 

@@ -29,8 +29,11 @@ struct ServeOptions {
     unsigned threads = 0;  // 0: one a core
     std::size_t connections_max = limits::server_connections_default;
     std::uint64_t send_buffer_bytes = limits::server_send_buffer_bytes;  // of a socket; 0: the kernel's choice
-    bool local_windows = false;  // processes of this host may hand over memory, for one-sided transfers
-    std::string window_socket;   // where; empty: an abstract one
+    bool local_windows = false;              // processes of this host may hand over memory, for one-sided transfers
+    std::string window_socket;               // where; empty: an abstract one
+    std::vector<std::string> ofi_providers;  // of libfabric, for transfers over the network; those that can be opened
+    std::string fabric_address;              // of this host, from where; empty: the provider's choice
+    std::string fabric_networks;             // of clients, beside where their requests come from; with commas
     std::map<std::string, std::uint64_t> quotas;  // by bucket
     std::uint64_t default_quota = 0;              // 0: none
     std::string access_log;                       // file, "-" for standard output, empty for none

@@ -182,15 +182,21 @@ Done bucket_space(Context& context, Request& request) {
     co_return S3Result<>{};
 }
 
-// How a client's memory may be reached, one-sided: {} or {"local": {"socket": …, "host": …}}.
+// How a client's memory may be reached, one-sided: {}, {"local": {"socket": …, "host": …}}, {"ofi": {"providers": […]}}
+// or both.
 Done fabric_ways(Context& context, Request& request) {
     const auto allowed = allow_bucket(context, request);
     if (!allowed) co_return allowed;
-    std::string text = "{}\n";
+    std::string local, providers;
     if (context.site.windows) {
-        text = "{\"local\":{\"socket\":" + json_text(context.site.windows->address()) +
-               ",\"host\":" + json_text(fabric::local_host_id()) + "}}\n";
+        local = "\"local\":{\"socket\":" + json_text(context.site.windows->address()) +
+                ",\"host\":" + json_text(fabric::local_host_id()) + "}";
     }
+    for (const auto& mover : context.site.movers) {
+        providers += (providers.empty() ? "" : ",") + json_text(std::string(mover->provider()));
+    }
+    if (!providers.empty()) providers = "\"ofi\":{\"providers\":[" + providers + "]}";
+    const auto text = "{" + local + (local.empty() || providers.empty() ? "" : ",") + providers + "}\n";
     AnswerHead head(200);
     head.add("Content-Type", "application/json");
     (void)co_await request.exchange.answer(std::move(head), text);

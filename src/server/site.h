@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "fabric/networks.h"
 #include "http/etag.h"
 #include "server/buckets.h"
 #include "server/keys.h"
@@ -31,7 +32,11 @@ struct Site {
     Metrics metrics;
     Usage usage;
     const WallClock& clock;
-    std::unique_ptr<fabric::LocalHost> windows{};  // none: transfers go over HTTP alone
+    // One-sided transfers: none of these, and all go over HTTP.
+    std::unique_ptr<fabric::LocalHost> windows{};
+    std::vector<std::unique_ptr<fabric::OfiMover>> movers{};
+    fabric::Networks networks{};  // of clients, beside where their requests come from
+    bool offers_fabric() const { return windows || !movers.empty(); }
 };
 
 struct Worker {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/log.h"
 #include "fabric/dialect.h"
 #include "server/site.h"
 
@@ -14,6 +15,26 @@ using http::S3Result;
 
 using fabric::aws_dialect;
 
+namespace {
+
+// Declined before anything is looked up: a token could name any place of this server's networks.
+WindowAsk ask_for_mover(const Site& site, Request& request, const fabric::Token& token) {
+    const auto mover = std::find_if(site.movers.begin(), site.movers.end(),
+                                    [&](const auto& one) { return one->provider() == token.provider; });
+    if (mover == site.movers.end()) return WindowAsk::declined;
+    const auto& peer = request.exchange.peer();
+    const auto from = http::parse_host_port(peer);
+    if (!site.networks.permit(token.endpoint, from ? from->host : peer)) {
+        log(LogLevel::warning, "server",
+            "a token of a request from " + peer + " names another network (--fabric-networks)");
+        return WindowAsk::declined;
+    }
+    request.window.emplace(**mover, token);
+    return WindowAsk::granted;
+}
+
+}  // namespace
+
 S3Result<WindowAsk> ask_for_window(const Site& site, Request& request) {
     const auto text = request.header(aws_dialect.token);
     if (!text) {
@@ -24,11 +45,12 @@ S3Result<WindowAsk> ask_for_window(const Site& site, Request& request) {
     const auto token = fabric::parse_token(*text);
     if (!token && token.error().code == ErrorCode::not_supported) return WindowAsk::declined;
     if (!token) return refuse(S3Code::invalid_request, std::string(aws_dialect.token) + ": " + token.error().message);
+    if (token->kind == fabric::TokenKind::ofi) return ask_for_mover(site, request, *token);
     if (token->kind != fabric::TokenKind::local || !site.windows) return WindowAsk::declined;
     auto span = site.windows->find(*token);
     if (!span && span.error().code == ErrorCode::unavailable) return WindowAsk::declined;
     if (!span) return refuse(S3Code::invalid_request, std::string(aws_dialect.token) + ": " + span.error().message);
-    request.window = std::move(*span);
+    request.window.emplace(std::move(*span));
     return WindowAsk::granted;
 }
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transfers straight into a client's memory: `kvern serve --rdma local` with Kvern's own client, and requests that lie."""
+"""Transfers straight into a client's memory: `kvern serve --rdma local,ofi` with Kvern's own client, and requests that lie.
+
+What goes over the network here goes over TCP; verbs are tried in tests/rdma.
+"""
 from __future__ import annotations
 
 import os
@@ -16,10 +19,13 @@ BUCKET = "windows"
 WINDOW = "a" * 32
 
 
+OFI = ["--rdma", "local,ofi", "--fabric-address", "127.0.0.1", "--fabric-providers", "tcp;ofi_rxm"]
+
+
 @pytest.fixture(params=["file", "mem"])
 def served(request, own_serve, tmp_path: Path) -> KvernServe:
     store = "mem:?size=1GiB" if request.param == "mem" else f"file://{tmp_path}"
-    server = own_serve("--rdma", "local", store=store)
+    server = own_serve(*OFI, store=store)
     server.boto3().create_bucket(Bucket=BUCKET)
     return server
 
@@ -29,8 +35,9 @@ def metric(server: KvernServe, name: str) -> float:
     return float(next(line.split()[1] for line in lines if line.startswith(f"kvern_server_{name} ")))
 
 
-def test_everything_that_a_store_must_do_it_does_with_windows(served: KvernServe):
-    uri = f"s3://{BUCKET}/{{}}?endpoint={served.endpoint.url}&region={servers.REGION}&rdma=local"
+@pytest.mark.parametrize("provider", ["local", "ofi"])
+def test_everything_that_a_store_must_do_it_does_with_windows(served: KvernServe, provider: str):
+    uri = f"s3://{BUCKET}/{{}}?endpoint={served.endpoint.url}&region={servers.REGION}&rdma={provider}"
     skipped = [*OVER_S3, *(["*TellsItsSpace"] if served.store.startswith("mem:") else [])]  # it is nobody's disk
     without = ":".join(f"{one}/given" for one in skipped)
     tests = next(path for path in BUILD.rglob("kvern_store_tests") if path.is_file() and os.access(path, os.X_OK))

@@ -315,18 +315,30 @@ Result<Space> parse_space(std::string_view json) {
     return Space{*capacity, *free, value("quota_bytes").value_or(0)};
 }
 
-Result<S3LocalWay> parse_local_way(std::string_view json) {
+Result<S3Ways> parse_ways(std::string_view json) {
     if (json_deeper_than(json, limits::json_depth_max)) return odd("about the fabric is nested too deep");
     const auto document = nlohmann::json::parse(json, nullptr, false);
     if (!document.is_object()) return odd("about the fabric is no JSON object");
-    const auto local = document.find("local");
-    if (local == document.end()) return S3LocalWay{};
-    if (!local->is_object()) return odd("about the fabric is not as expected");
-    const auto text = [&local](const char* name) {
-        const auto found = local->find(name);
-        return found != local->end() && found->is_string() ? found->get<std::string>() : std::string();
-    };
-    return S3LocalWay{text("socket"), text("host")};
+    S3Ways ways;
+    if (const auto local = document.find("local"); local != document.end()) {
+        if (!local->is_object()) return odd("about the fabric is not as expected");
+        const auto text = [&local](const char* name) {
+            const auto found = local->find(name);
+            return found != local->end() && found->is_string() ? found->get<std::string>() : std::string();
+        };
+        ways.socket = text("socket");
+        ways.host = text("host");
+    }
+    const auto ofi = document.find("ofi");
+    if (ofi == document.end()) return ways;
+    const auto providers = ofi->is_object() ? ofi->find("providers") : ofi->end();
+    if (!ofi->is_object() || providers == ofi->end() || !providers->is_array()) {
+        return odd("about the fabric is not as expected");
+    }
+    for (const auto& one : *providers) {
+        if (one.is_string()) ways.ofi_providers.push_back(one.get<std::string>());
+    }
+    return ways;
 }
 
 }  // namespace kvern

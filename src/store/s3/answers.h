@@ -77,11 +77,12 @@ Result<std::vector<S3NotDeleted>> parse_deleted(std::string_view xml);
 // Answers to a kvern server's extensions. Of exists: as many lines as keys were asked about, "-" or size, time, "etag".
 Result<std::vector<std::optional<Stat>>> parse_exists(std::string_view text, std::size_t keys);
 Result<Space> parse_space(std::string_view json);
-// Of kvern-fabric: where this host's processes hand over memory. No socket: nowhere.
-struct S3LocalWay {
-    std::string socket, host;
+// Of kvern-fabric: how the server reaches the memory of its clients.
+struct S3Ways {
+    std::string socket, host;                // where this host's processes hand theirs over; no socket: nowhere
+    std::vector<std::string> ofi_providers;  // of libfabric, the better one first
 };
-Result<S3LocalWay> parse_local_way(std::string_view json);
+Result<S3Ways> parse_ways(std::string_view json);
 
 std::string without_quotes(std::string_view etag);
 // Of a server's words: at most limits::s3_answer_shown_bytes_max, on one line.

@@ -28,7 +28,7 @@ enum class Known : std::uint8_t { unknown, yes, no };
 struct S3Facts {
     std::atomic<Known> conditions{Known::unknown};  // If-None-Match and If-Match of a PUT are honoured
     std::atomic<Known> exists{Known::unknown};      // a kvern server's answers to batches of stats
-    std::atomic<Known> windows{Known::unknown};     // it reaches our regions itself
+    std::atomic<const char*> windows{nullptr};      // the provider by which it reaches our regions itself; null: none
 };
 
 // What tests replace.
@@ -75,7 +75,7 @@ class S3Endpoint {
         extensions_.clear();
     }
     bool offers_fabric() const { return offers_fabric_; }
-    void note_windows(bool in_use) { facts_.windows = in_use ? Known::yes : Known::no; }
+    void note_windows(const char* provider) { facts_.windows = provider; }  // a literal, or null
     S3Windows& windows() { return windows_; }
     Known speaks_kvern() const { return facts_.exists.load(); }
 

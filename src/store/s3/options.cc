@@ -16,13 +16,15 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::array<std::string_view, 15> known{
+constexpr std::array<std::string_view, 16> known{
     "endpoint",  "region",          "connections",   "addressing", "ca",      "profile",   "credentials", "checksum",
-    "multipart", "connect_timeout", "stall_timeout", "timeout",    "threads", "anonymous", "rdma"};
+    "multipart", "connect_timeout", "stall_timeout", "timeout",    "threads", "anonymous", "rdma",        "dialect"};
 constexpr std::array<std::string_view, 3> checksums{"crc64nvme", "crc32c", "none"};
 constexpr std::array<std::string_view, 3> addressings{"auto", "path", "virtual"};
 constexpr std::array<std::string_view, 2> flags{"0", "1"};
-constexpr std::array<std::string_view, 3> rdma_ways{"off", "auto", "local"};  // as S3Options::Rdma
+constexpr std::array<std::string_view, 6> rdma_ways{"off", "auto", "local",
+                                                    "ofi", "dc",   "cuobject"};  // as S3Options::Rdma
+constexpr std::array<std::string_view, 3> dialects{"auto", "aws", "dell"};
 
 tl::unexpected<Error> wrong(const Uri& uri, const std::string& what) {
     return fail(ErrorCode::invalid_argument, "store '" + uri.text + "': " + what);
@@ -248,9 +250,14 @@ Result<S3Options> s3_options(const Uri& uri, const Environment& environment) {
     if (*checksum == "crc64nvme") options.checksum = http::ChecksumAlgorithm::crc64nvme;
     const auto rdma = uri.choice("rdma", "auto", rdma_ways);
     if (!rdma) return tl::unexpected(rdma.error());
-    options.rdma = *rdma == "off"     ? S3Options::Rdma::off
-                   : *rdma == "local" ? S3Options::Rdma::local
-                                      : S3Options::Rdma::automatic;
+    options.rdma =
+        static_cast<S3Options::Rdma>(std::find(rdma_ways.begin(), rdma_ways.end(), *rdma) - rdma_ways.begin());
+    const auto dialect = uri.choice("dialect", "auto", dialects);
+    if (!dialect) return tl::unexpected(dialect.error());
+    if (*dialect == "aws") options.dialect = &fabric::aws_dialect;
+    if (*dialect == "dell") options.dialect = &fabric::dell_dialect;
+    options.fabric_address = environment("KVERN_FABRIC_ADDRESS").value_or("");
+    options.fabric_provider = environment("KVERN_FABRIC_PROVIDER").value_or("");
     const auto addressing = uri.choice("addressing", "auto", addressings);
     if (!addressing) return tl::unexpected(addressing.error());
     options.region = text_param(uri, "region");

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/uri.h"
+#include "fabric/dialect.h"
 #include "http/address.h"
 #include "http/checksum.h"
 #include "kvern/result.h"
@@ -48,8 +49,11 @@ struct S3Options {
     unsigned threads = 1;
     std::optional<http::ChecksumAlgorithm> checksum;  // none: checksum=none
     std::uint64_t multipart_bytes = 0;
-    enum class Rdma : std::uint8_t { off, automatic, local };
-    Rdma rdma = Rdma::automatic;  // whether servers may reach this process's regions themselves
+    enum class Rdma : std::uint8_t { off, automatic, local, ofi, dc, cuobject };
+    Rdma rdma = Rdma::automatic;  // whether servers may reach this process's regions themselves, and by what
+    const fabric::Dialect* dialect = nullptr;  // whose headers they understand; null: find out
+    std::string fabric_address;                // of this host, where they reach it; empty: as it is seen from them
+    std::string fabric_provider;               // of libfabric; empty: the best that both have
     Duration connect_timeout{}, stall_timeout{}, timeout{};
 };
 

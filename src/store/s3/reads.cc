@@ -110,15 +110,43 @@ Outcome ended_get(S3Answer& answer, const Op& op) {
 
 }  // namespace
 
+namespace {
+
+// After an answer that does not tell what it moved: a look at the same version tells how much that must have been, and
+// its checksum whether it came. Nothing: the answer now reads as if it had told. A part is for its reader to verify.
+http::Task<std::optional<Outcome>> prove_get(S3Endpoint& endpoint, const std::string& key, const Op& op,
+                                             S3Answer& answer) {
+    const auto look = co_await s3_look(endpoint, key, false);
+    if (look.outcome.status != Status::ok) co_return look.outcome;
+    const auto size = look.outcome.stat.size_bytes;
+    const auto told = stat_of(answer.http.head, false).etag;
+    if (!told.empty() && look.outcome.stat.etag != told) {
+        co_return busy(endpoint.named(key) + ": it was replaced while it was read");
+    }
+    const auto wanted = check_range(op, size);
+    if (!wanted) co_return failed(wanted.error());
+    S3Windows::set_moved(answer, *wanted);
+    if (*wanted != size || look.checksum.empty()) co_return std::nullopt;
+    if (checksum_text(*endpoint.options().checksum, part_of(op.buffers, 0, size)) == look.checksum)
+        co_return std::nullopt;
+    endpoint.windows().off("its answers say success, and the bytes did not come");
+    co_return failed(ErrorCode::io, endpoint.named(key) + ": answered with success, and other bytes are in memory");
+}
+
+}  // namespace
+
 http::Task<Outcome> s3_get(S3Endpoint& endpoint, const Op& op) {
     const bool bounded = op.length != whole_value;
     const bool impossible = bounded && (op.length > total_bytes(op.buffers) || op.length > whole_value - op.offset);
     if (op.length == 0 || impossible) co_return co_await get_nothing(endpoint, op);
     auto request = get_request(endpoint, op);
     const auto room = bounded ? op.length : total_bytes(op.buffers);
-    const auto transfer = co_await endpoint.windows().name(request, op.buffers, room);
+    const auto transfer = co_await endpoint.windows().name(request, op.buffers, room, fabric::Direction::into);
     auto answer = co_await endpoint.call(request, endpoint.deadline());
-    if (transfer) (void)co_await endpoint.windows().settle(answer, transfer);  // or the body came after all
+    if (transfer && co_await endpoint.windows().settle(answer, transfer) == S3Windows::Reply::unproven) {
+        auto trouble = co_await prove_get(endpoint, request.key, op, answer);
+        if (trouble) co_return std::move(*trouble);
+    }
     if (answer.ended) co_return ended_get(answer, op);
     if (answer.status() == 404) co_return missed();
     if (answer.status() == 416) co_return co_await get_nothing(endpoint, op);

@@ -120,9 +120,10 @@ std::string S3Store::describe() const {
     const bool kvern =
         std::any_of(facts.begin(), facts.end(), [](const auto& one) { return one->exists.load() == Known::yes; });
     if (kvern) text += "; many stats in one request";
-    const bool windows =
-        std::any_of(facts.begin(), facts.end(), [](const auto& one) { return one->windows.load() == Known::yes; });
-    text += windows ? "; bytes straight into memory (local)" : "; bytes in bodies of HTTP";
+    const char* provider = nullptr;
+    for (const auto& one : facts) provider = provider == nullptr ? one->windows.load() : provider;
+    text += provider != nullptr ? "; bytes straight into memory (" + std::string(provider) + ")"
+                                : std::string("; bytes in bodies of HTTP");
     text += "; " + std::to_string(options.connections) + " connections" +
             (options.places.size() > 1 ? " to each" : "") + " of " + std::to_string(options.threads) +
             (options.threads == 1 ? " thread" : " threads each");

@@ -6,14 +6,11 @@
 
 #include "base/log.h"
 #include "fabric/dialect.h"
-#include "fabric/token.h"
 #include "kvern/limits.h"
 #include "store/s3/endpoint.h"
 
 namespace kvern {
 namespace {
-
-using fabric::aws_dialect;
 
 constexpr std::chrono::milliseconds hold_slice{100};
 
@@ -23,6 +20,10 @@ std::optional<std::uint64_t> number(std::optional<std::string_view> text) {
     const auto [rest, error] = std::from_chars(text->data(), text->data() + text->size(), value);
     if (error != std::errc{} || rest != text->data() + text->size()) return std::nullopt;
     return value;
+}
+
+bool is_success(std::uint64_t status) {
+    return status >= 200 && status < 300;
 }
 
 // The buffers as one piece of memory, or nothing.
@@ -61,24 +62,24 @@ bool S3Windows::may_ask() const {
     const auto rdma = endpoint_.options().rdma;
     if (rdma == S3Options::Rdma::off || learning_ || regions_.count() == 0) return false;
     if (off_until_ > endpoint_.loop().now()) return false;
-    return rdma == S3Options::Rdma::local || endpoint_.offers_fabric();
+    return rdma != S3Options::Rdma::automatic || endpoint_.offers_fabric();
 }
 
 void S3Windows::off(std::string reason) {
     off_until_ = endpoint_.loop().now() + limits::fabric_pause;
     windows_.clear();
     handed_over_.clear();
-    guest_.reset();
-    endpoint_.note_windows(false);
+    way_ = {};
+    endpoint_.note_windows(nullptr);
     log(LogLevel::warning, "s3", endpoint_.place().url + ": no transfers straight into memory for a while: " + reason);
 }
 
 Result<void> S3Windows::hand_over_all() {
     for (auto& region : regions_.all()) {
         if (std::find(handed_over_.begin(), handed_over_.end(), region) != handed_over_.end()) continue;
-        auto id = guest_->hand_over(*region);
-        if (!id) return tl::unexpected(id.error());
-        windows_.push_back({region->base(), region->size_bytes(), std::move(*id)});
+        auto windows = way_.guest->hand_over(region);
+        if (!windows) return tl::unexpected(windows.error());
+        for (auto& window : *windows) windows_.push_back(std::move(window));
         handed_over_.push_back(std::move(region));
     }
     return {};
@@ -86,56 +87,61 @@ Result<void> S3Windows::hand_over_all() {
 
 http::Task<void> S3Windows::learn() {
     learning_ = true;
-    S3Request question;
-    question.query.push_back({"kvern-fabric", ""});
-    auto answer = co_await endpoint_.call(question, endpoint_.deadline());
-    learning_ = false;
-    if (!answer.good()) {
-        off("it does not answer how");
-        co_return;
+    auto way = co_await s3_find_way(endpoint_);
+    if (way) way_ = std::move(*way);
+    auto done = way ? hand_over_all() : tl::unexpected(way.error());
+    if (done && way_.dialect == nullptr) {
+        const auto& window = windows_.front();
+        auto token = way_.guest->token(window, 0, limits::page_bytes, fabric::Direction::into);
+        Result<const fabric::Dialect*> dialect = nullptr;
+        if (token) {
+            dialect = co_await s3_find_dialect(endpoint_, token->text);
+        } else {
+            dialect = tl::unexpected(token.error());
+        }
+        if (dialect) way_.dialect = *dialect;
+        if (!dialect) done = tl::unexpected(dialect.error());
     }
-    const auto way = parse_local_way(answer.http.text);
-    if (!way) co_return off(way.error().message);
-    if (way->socket.empty()) co_return off("it offers none (kvern serve --rdma local)");
-    // A path may be on a volume that two network namespaces share.
-    const bool abstract = way->socket.front() == '@';
-    if (abstract && way->host != fabric::local_host_id()) co_return off("it runs on another host");
-    auto guest = fabric::LocalGuest::connect(way->socket);
-    if (!guest) co_return off(guest.error().message);
-    guest_ = std::make_shared<fabric::LocalGuest>(std::move(*guest));
-    if (auto done = hand_over_all(); !done) co_return off(done.error().message);
-    endpoint_.note_windows(true);
+    learning_ = false;
+    if (!done) co_return off(done.error().message);
+    if (!way_.guest) co_return;  // an older transfer has ended it meanwhile
+    endpoint_.note_windows(way_.guest->provider());
 }
 
 // ----------------------------------------------------------------------------------------------------------- transfers
 
-std::optional<std::string> S3Windows::token_for(const std::vector<Buffer>& buffers, std::uint64_t size_bytes) const {
+Result<std::optional<fabric::Guest::Minted>> S3Windows::token_for(const std::vector<Buffer>& buffers,
+                                                                  std::uint64_t size_bytes,
+                                                                  fabric::Direction direction) const {
     const auto piece = one_piece(buffers);
     if (!piece || piece->size_bytes < size_bytes) return std::nullopt;
     for (const auto& window : windows_) {
         if (piece->data < window.begin || piece->data >= window.begin + window.size_bytes) continue;
         const auto offset = static_cast<std::uint64_t>(piece->data - window.begin);
         if (size_bytes > window.size_bytes - offset) return std::nullopt;
-        return fabric::local_token(window.id, offset, size_bytes);
+        auto token = way_.guest->token(window, offset, size_bytes, direction);
+        if (!token) return tl::unexpected(token.error());
+        return std::move(*token);
     }
     return std::nullopt;
 }
 
 http::Task<S3Windows::Transfer> S3Windows::name(S3Request& request, const std::vector<Buffer>& buffers,
-                                                std::uint64_t size_bytes) {
-    if (size_bytes == 0) co_return Transfer{};
-    if (!guest_) {
+                                                std::uint64_t size_bytes, fabric::Direction direction) {
+    if (size_bytes == 0 || learning_) co_return Transfer{};
+    if (!way_.guest) {
         if (!may_ask()) co_return Transfer{};
         co_await learn();
     } else if (handed_over_.size() < regions_.count()) {
         if (auto done = hand_over_all(); !done) off(done.error().message);
     }
-    if (!guest_) co_return Transfer{};
-    const auto token = token_for(buffers, size_bytes);
-    if (!token) co_return Transfer{};
-    request.headers.emplace_back(aws_dialect.token, *token);
+    if (!way_.guest) co_return Transfer{};
+    auto token = token_for(buffers, size_bytes, direction);
+    if (!token) off(token.error().message);
+    if (!token || !*token) co_return Transfer{};
+    request.headers.emplace_back(way_.dialect->token, std::move((*token)->text));
     request.once = true;
-    co_return Transfer{guest_, size_bytes};
+    co_return Transfer{way_.guest, way_.dialect, std::move((*token)->kept), size_bytes, direction};
 }
 
 bool S3Windows::holds_too_much() const {
@@ -148,11 +154,22 @@ bool S3Windows::holds_too_much() const {
 // Closing the socket would not, since the server keeps what it is writing to.
 http::Task<void> S3Windows::hold(const Transfer& transfer) {
     held_bytes_ += transfer.size_bytes;
-    if (guest_ && holds_too_much()) off("too much memory waits for transfers without an answer");
+    if (way_.guest && holds_too_much()) off("too much memory waits for transfers without an answer");
     const auto until = endpoint_.loop().now() + limits::fabric_hold;
     while (endpoint_.loop().now() < until && transfer.guest->alive()) co_await endpoint_.loop().sleep(hold_slice);
     held_bytes_ -= transfer.size_bytes;
-    if (guest_ == transfer.guest && !guest_->alive()) off("the server is gone");
+    if (way_.guest == transfer.guest && !way_.guest->alive()) off("the server is gone");
+}
+
+S3Windows::Reply S3Windows::declined(const S3Answer& answer, const Transfer& transfer) {
+    // What does not fit says nothing about the way.
+    const bool too_large = answer.http.head.content_length.value_or(0) > transfer.size_bytes;
+    if (is_success(answer.status()) && too_large) return Reply::declined;
+    if (way_.guest != transfer.guest) return Reply::declined;  // that way is given up already
+    const bool restarted = !way_.guest->alive();
+    off(restarted ? "the server was started anew" : "it declined a token");
+    if (restarted) off_until_ = TimePoint::min();  // ask the new one
+    return Reply::declined;
 }
 
 http::Task<S3Windows::Reply> S3Windows::settle(S3Answer& answer, const Transfer& transfer) {
@@ -160,28 +177,29 @@ http::Task<S3Windows::Reply> S3Windows::settle(S3Answer& answer, const Transfer&
         if (answer.unclear) co_await hold(transfer);
         co_return Reply::none;
     }
-    const auto reply = number(answer.http.head.find(aws_dialect.reply));
-    const bool success = answer.status() >= 200 && answer.status() < 300;
-    if (reply == 501) {
-        // What does not fit says nothing about the way.
-        if (success && answer.http.head.content_length.value_or(0) > transfer.size_bytes) co_return Reply::declined;
-        if (guest_ != transfer.guest) co_return Reply::declined;  // that way is given up already
-        const bool restarted = !guest_->alive();
-        off(restarted ? "the server was started anew" : "it declined a token");
-        if (restarted) off_until_ = TimePoint::min();  // ask the new one
-        co_return Reply::declined;
-    }
-    // Whoever does not know tokens may also find that nothing has not the sum that was promised.
-    if (!success && (reply || answer.status() != 400)) co_return Reply::none;
-    if (!reply) {
-        off("it does not know tokens");
+    const auto& head = answer.http.head;
+    const auto& dialect = *transfer.dialect;
+    const auto reply = number(head.find(dialect.reply));
+    if (reply == 501) co_return declined(answer, transfer);
+    // Whoever does not know tokens may also find that nothing has not the sum that was promised, or refuse the header.
+    const bool ignorant = !reply && (answer.status() == 400 || answer.status() == 501);
+    if (!is_success(answer.status()) && !ignorant) co_return Reply::none;
+    const bool into = transfer.direction == fabric::Direction::into;
+    const bool has_body = head.content_length.value_or(0) > 0 || answer.http.body_bytes > 0;
+    if (ignorant || (!reply && into && (has_body || !dialect.reply.empty()))) {
+        off("it does not know tokens in " + std::string(dialect.token));
         co_return Reply::silent;
     }
-    const auto moved = number(answer.http.head.find(aws_dialect.moved));
-    answer.http.body_bytes = moved.value_or(0);
-    answer.http.head.content_length = answer.http.body_bytes;
-    answer.sum.reset();  // of a body, and there was none
+    const auto moved = number(head.find(dialect.moved));
+    if (!moved && (!reply || is_success(*reply))) co_return Reply::unproven;
+    set_moved(answer, moved.value_or(0));
     co_return Reply::moved;
+}
+
+void S3Windows::set_moved(S3Answer& answer, std::uint64_t moved_bytes) {
+    answer.http.body_bytes = moved_bytes;
+    answer.http.head.content_length = moved_bytes;
+    answer.sum.reset();  // of a body, and there was none
 }
 
 }  // namespace kvern

@@ -13,15 +13,14 @@
 #include <string>
 #include <vector>
 
-#include "fabric/local_guest.h"
 #include "http/task.h"
 #include "kvern/memory.h"
 #include "kvern/store.h"
 #include "store/s3/request.h"
+#include "store/s3/way.h"
 
 namespace kvern {
 
-class S3Endpoint;
 struct S3Answer;
 
 // The regions that a store was given, for all of its loops.
@@ -44,39 +43,45 @@ class S3Windows {
 
     // One transfer: the server that was told where, and how much. Without a guest: it goes over HTTP.
     struct Transfer {
-        std::shared_ptr<const fabric::LocalGuest> guest;
+        std::shared_ptr<const fabric::Guest> guest;
+        const fabric::Dialect* dialect = nullptr;
+        std::shared_ptr<const void> kept;  // what its token needs
         std::uint64_t size_bytes = 0;
+        fabric::Direction direction = fabric::Direction::into;
         explicit operator bool() const { return guest != nullptr; }
     };
     // Names the first `size_bytes` of the buffers in the request, if they are one piece of a region that this server
     // can reach. The first call asks the server how, which is remembered; it may block the loop for a moment.
-    http::Task<Transfer> name(S3Request& request, const std::vector<Buffer>& buffers, std::uint64_t size_bytes);
+    http::Task<Transfer> name(S3Request& request, const std::vector<Buffer>& buffers, std::uint64_t size_bytes,
+                              fabric::Direction direction);
 
     // How a request with a token went. `moved`: into or from the memory, as the answer says: its body_bytes and
-    // content_length are then those of the transfer. `declined`: a get has its body, a put must be sent again with one.
-    // `silent`: this server did not look at the token; a put may have stored nothing under its key.
-    enum class Reply : std::uint8_t { none, moved, declined, silent };
+    // content_length are then those of the transfer. `unproven`: it succeeded, and does not tell what moved, or whether
+    // anything did; a look at the object must. `declined`: a get has its body, a put must be sent again with one.
+    // `silent`: the server did not look at the token; the body of a get came all the same, a put must be sent with one.
+    enum class Reply : std::uint8_t { none, moved, unproven, declined, silent };
     http::Task<Reply> settle(S3Answer& answer, const Transfer& transfer);
+
+    // What an answer without a body has moved, so that it reads as if that had been its body.
+    static void set_moved(S3Answer& answer, std::uint64_t moved_bytes);
 
     void off(std::string reason);  // for limits::fabric_pause
 
   private:
-    struct Window {
-        const std::byte* begin;
-        std::uint64_t size_bytes;
-        std::string id;
-    };
     bool may_ask() const;
     http::Task<void> learn();
     Result<void> hand_over_all();
-    std::optional<std::string> token_for(const std::vector<Buffer>& buffers, std::uint64_t size_bytes) const;
+    // Nothing: they are not in one window.
+    Result<std::optional<fabric::Guest::Minted>> token_for(const std::vector<Buffer>& buffers, std::uint64_t size_bytes,
+                                                           fabric::Direction direction) const;
+    Reply declined(const S3Answer& answer, const Transfer& transfer);
     http::Task<void> hold(const Transfer& transfer);
     bool holds_too_much() const;
 
     S3Endpoint& endpoint_;
     const S3Regions& regions_;
-    std::shared_ptr<fabric::LocalGuest> guest_;  // shared with transfers under way
-    std::vector<Window> windows_;
+    S3Way way_;  // its guest is shared with transfers under way; null: none is known
+    std::vector<fabric::Guest::Window> windows_;
     std::vector<std::shared_ptr<Region>> handed_over_;
     bool learning_ = false;
     TimePoint off_until_ = TimePoint::min();

@@ -9,6 +9,7 @@ import os
 import random
 import re
 from collections import Counter
+from types import SimpleNamespace
 
 import hypothesis
 import pytest
@@ -16,6 +17,8 @@ from settings import CHUNK, SETTINGS
 from mutants import MUTANTS, ROOT, changed
 from rules import Violation
 from sequence import FAULTS, Case, Player, Variant, bad_store_cases, case_strategy
+
+from kvern.vllm import KvernMetadata, WorkerSide
 
 SEQUENCES = int(os.environ.get("KVERN_CONTRACT_SEQUENCES", "300"))
 SEED = int(os.environ.get("KVERN_CONTRACT_SEED", random.SystemRandom().randrange(1 << 32)))
@@ -69,6 +72,23 @@ def test_chunks_that_leave_a_device_after_results_were_asked_for_do_not_stay_the
         ("add", 0, 40, 1, "plain"), ("damage at load", "empty", 0), ("damage at load", "empty", 0), ("again", "local cache lost"),
         ("drain",), ("reset", False, True), ("drain",), ("reset", False, False), ("damage at load", "empty", 0),
         ("session", 0, 20, 1), ("again and abort", "local cache lost", "loading"))), Counter()).play()
+
+
+@pytest.mark.parametrize(("step", "computes", "saved_before", "owes", "expected"), [
+    (b"work", True, False, False, True), (b"", True, False, False, False), (b"", True, False, True, True),
+    (b"", False, False, True, False),  # no save comes, so nothing leaves
+    (b"", False, True, True, True),  # of a runner that saves in empty steps, too
+])
+def test_what_a_save_will_send_out_is_told_before_it_comes(step, computes, saved_before, owes, expected) -> None:
+    """Where results are asked for before the save, its chunks would stay in a device that is asked no more: also those of
+    earlier steps that had found no room in staging."""
+    side = WorkerSide(None, None, "{}")
+    side.core = SimpleNamespace(owes_stores=lambda: owes, begin_step=lambda step: None)
+    side.device, side.saved = SimpleNamespace(going_out=[]), saved_before
+    metadata = KvernMetadata(step, computes)
+    for _ in range(2):  # runners with handle_preemptions begin a step twice
+        side.begin_step(metadata)
+        assert (side.tell_scheduler() is not None) == expected
 
 
 def test_random_sequences_keep_the_rules() -> None:
