@@ -4,7 +4,8 @@
 
     ./run bench s3 server      kvern serve on mem: and on cached files against nginx, a bare receive loop and SeaweedFS
     ./run bench s3 client      the s3: store against bare recv() and other clients, all reading from nginx
-    ./run bench s3 windows     the s3: store on kvern serve, bytes in bodies of HTTP and straight into memory, and a memcpy
+    ./run bench s3 windows     the s3: store on kvern serve, bytes in bodies of HTTP and straight into memory (on this host, and
+                               by libfabric over TCP), and plain loops of memcpy and of libfabric's writes and reads
 
 Contenders take turns within a round, so that a busy machine is busy for all; a cell is the best of its rounds, and each
 ratio is of two cells. Figures are GB (1e9 bytes) a second, CPU seconds a GB (client and server apart), requests a second.
@@ -36,6 +37,8 @@ MIB = 1 << 20
 TICKS = os.sysconf("SC_CLK_TCK")
 BUCKET = "bench"
 CONNECTIONS = 8
+OFI = "tcp;ofi_rxm"  # libfabric's provider where there is no RDMA device
+RDMA = {"HTTP": "off", "local": "local", "ofi": "ofi"}  # ways, as rdma= names them
 
 
 def program(name: str) -> str:
@@ -334,24 +337,32 @@ def bench_windows(args: argparse.Namespace, folder: Path) -> tuple[dict, list[st
     (folder / "files").mkdir()
     cells: dict[str, dict] = {}
     with contextlib.ExitStack() as stack:
-        servers = [kvern_serve("mem:", "mem:?size=2GiB", "--rdma", "local"),
-                   kvern_serve("file:", f"file://{folder}/files?direct=on", "--rdma", "local")]
+        rdma = ["--rdma", "local,ofi", "--fabric-providers", OFI, "--fabric-address", "127.0.0.1"]
+        servers = [kvern_serve("mem:", "mem:?size=2GiB", *rdma), kvern_serve("file:", f"file://{folder}/files?direct=on", *rdma)]
         for server in servers:
             stack.callback(server.stop)
             make_bucket(server)
 
-        def run(cell: str, server: Server | None, size: int, depth: int, put: bool, more: str = "") -> None:
-            uri = f"s3://{BUCKET}?endpoint=http://127.0.0.1:{server.port}{more}" if server else "memcpy"
-            keys = [f"{size}-{i}" for i in range(max(8, depth))]
-            command = [program("kvern_bench_s3_client"), uri, "--depth", str(depth), "--bytes", str(size), "--seconds",
-                       str(args.seconds), "--put", str(int(put)), *keys]
-            before = server.cpu() if server else 0
-            ran = subprocess.run(command, capture_output=True, text=True, env=os.environ | KEYS)
+        def measure(cell: str, path: str, command: list[str], size: int, depth: int, put: bool) -> dict:
+            loop = ["--depth", str(depth), "--bytes", str(size), "--seconds", str(args.seconds), "--put", str(int(put))]
+            ran = subprocess.run([*command, *loop], capture_output=True, text=True, env=os.environ | KEYS)
             if ran.returncode != 0:
                 sys.exit(f"bench s3: {cell}: {ran.stderr.strip()}")
-            result = json.loads(ran.stdout)
-            if server:
-                result["server_cpu_s_per_gb"] = (server.cpu() - before) / max(result["gb_per_s"] * args.seconds, 1e-9)
+            return json.loads(ran.stdout) | {"path": path}
+
+        def ceilings(what: str, size: int, put: bool) -> None:
+            copied, moved = f"{what} memcpy", f"{what} {'fi_read' if put else 'fi_write'}"
+            loop = [program("kvern_bench_s3_client"), "memcpy", "none"]
+            cells[copied] = best(cells.get(copied), measure(copied, "memory", loop, size, CONNECTIONS, put))
+            loop = [program("kvern_bench_ofi_plain"), OFI, "127.0.0.1"]
+            cells[moved] = best(cells.get(moved), measure(moved, OFI, loop, size, CONNECTIONS, put))
+
+        def run(cell: str, server: Server, size: int, depth: int, put: bool, way: str, more: str = "") -> None:
+            uri = f"s3://{BUCKET}?endpoint=http://127.0.0.1:{server.port}&rdma={RDMA[way]}{more}"
+            keys = [f"{size}-{i}" for i in range(max(8, depth))]
+            before = server.cpu()
+            result = measure(cell, way, [program("kvern_bench_s3_client"), uri, *keys], size, depth, put)
+            result["server_cpu_s_per_gb"] = (server.cpu() - before) / max(result["gb_per_s"] * args.seconds, 1e-9)
             cells[cell] = best(cells.get(cell), result)
             print(".", end="", flush=True, file=sys.stderr)
 
@@ -360,15 +371,15 @@ def bench_windows(args: argparse.Namespace, folder: Path) -> tuple[dict, list[st
                 for put in (True, False):
                     what = ("PUT " if put else "GET ") + name
                     if size > 4096:
-                        run(f"{what} memcpy", None, size, CONNECTIONS, put)
+                        ceilings(what, size, put)
                     for server in servers:
-                        for way, more in (("HTTP", "&rdma=off"), ("local", "&rdma=local")):
+                        for way in RDMA:
                             cell = f"{what} {server.name} {way}"
-                            run(cell, server, size, 16 if size == 4096 else CONNECTIONS, put, more)
+                            run(cell, server, size, 16 if size == 4096 else CONNECTIONS, put, way)
                             if size > 4096:
-                                run(cell + ", unverified", server, size, CONNECTIONS, put, more + "&checksum=none")
-            for way, more in (("HTTP", "&rdma=off"), ("local", "&rdma=local")):
-                run(f"GET 4 MiB, one at a time mem: {way}", servers[0], 4 * MIB, 1, False, more)
+                                run(cell + ", unverified", server, size, CONNECTIONS, put, way, "&checksum=none")
+            for way in RDMA:
+                run(f"GET 4 MiB, one at a time mem: {way}", servers[0], 4 * MIB, 1, False, way)
     print(file=sys.stderr)
     verdict = Verdicts()
 
@@ -378,6 +389,9 @@ def bench_windows(args: argparse.Namespace, folder: Path) -> tuple[dict, list[st
             verdict(f"{what} mem: local / memcpy, unverified", ratio(bare, cells[f"{what} memcpy"]), 0.9)
             verdict(f"{what} mem: local / HTTP", ratio(cells[f"{what} mem: local"], cells[f"{what} mem: HTTP"]), 2)
             verdict(f"{what} mem: client CPU a GB, local / HTTP, unverified", ratio(bare, http, "cpu_s_per_gb"), 0.1, less=True)
+            loop = f"{what} {'fi_write' if what.startswith('GET') else 'fi_read'}"
+            verdict(f"{what} mem: ofi / its plain loop, unverified", ratio(cells[f"{what} mem: ofi, unverified"], cells[loop]), 0.9)
+            verdict(f"{what} mem: ofi / HTTP", ratio(cells[f"{what} mem: ofi"], cells[f"{what} mem: HTTP"]), 1)
         verdict(f"GET {name} file: server CPU s a GB, local, unverified", cells[f"GET {name} file: local, unverified"]["server_cpu_s_per_gb"], 0.1, less=True)
     alone = "GET 4 MiB, one at a time mem: "
     verdict("p50 of one 4 MiB GET mem: local / HTTP", ratio(cells[alone + "local"], cells[alone + "HTTP"], "p50_us"), 0.7, less=True)

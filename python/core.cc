@@ -15,6 +15,7 @@
 #include "cache/weights.h"
 #include "engine/scheduler_half.h"
 #include "engine/worker_half.h"
+#include "fabric/guest.h"
 #include "kvern/version.h"
 
 namespace nb = nanobind;
@@ -235,6 +236,7 @@ class Worker {
         counts["mismatched_slices"] = counters.mismatched_slices.load();
         counts["shared_reads"] = counters.shared_reads.load();
         counts["peer_reads"] = counters.peer_reads.load();
+        counts["fabric_registrations"] = fabric::registrations();
         counts["stored_chunks"] = counters.stored_chunks.load();
         counts["stored_bytes"] = counters.stored_bytes.load();
         counts["existing_chunks"] = counters.existing_chunks.load();

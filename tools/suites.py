@@ -136,6 +136,13 @@ def interop_steps(junit: Path) -> list[Step]:
     return [*s3_steps(junit, "--interop", "--all"), *engine]
 
 
+def rdma_steps(junit: Path, *options: str) -> list[Step] | str:
+    """Verbs without a network card, in emulated guests; they are made at the first time."""
+    if os.environ.get("KVERN_SKIP_APT") and not shutil.which("qemu-system-x86_64"):
+        return "there is no qemu-system-x86_64, and KVERN_SKIP_APT forbids to install it"
+    return [Step(["./run", "setup", "--rdma"]), *pytest("tests/rdma", junit, *options)]
+
+
 SUITES = [
     Suite("build", "release build with the Python module", 900, release_steps),
     Suite("unit", "C++ unit and conformance tests, release build", 300, lambda junit: [ctest("release", junit)]),
@@ -154,6 +161,9 @@ SUITES = [
           lambda junit: pytest("tests/engine", junit, "--ignore=tests/engine/contract", "--slow", "-k", "test_kinds"),
           unnamed=False),
     Suite("s3", "kvern serve and s3: with other people's clients and servers, quickly", 600, s3_steps),
+    Suite("rdma", "RDMA in an emulated guest: file: on NFS over RDMA", 600, rdma_steps),
+    Suite("rdma-pair", "RDMA between two emulated guests whose cable loses packets", 600,
+          lambda junit: rdma_steps(junit, "--pair"), unnamed=False),
     Suite("interop", "the same with all of them, everything that takes long, and a real vLLM", 3600, interop_steps, unnamed=False),
     Suite("ceph", "s3: with Ceph's gateway, which needs root and a quarter of a minute to start", 900,
           lambda junit: s3_steps(junit, "--interop", "--all", "-k", "ceph"), unnamed=False),

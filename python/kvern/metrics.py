@@ -23,6 +23,7 @@ COUNTERS = {
     "mismatched_slices": "Slices of objects whose checksum was wrong; their bytes were not used.",
     "shared_reads": "Chunks that a load took from the read of another one.",
     "peer_reads": "Chunks that a load took from the read of another rank of the host.",
+    "fabric_registrations": "Pieces of staging made reachable for others; transfers add nothing to it.",
     "misses": "Requests that were not served further from the store, by reason.",
     "lookups": "Lookups of prompts in the store.",
     "lookup_seconds": "Sum of the time that lookups took.",

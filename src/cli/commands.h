@@ -17,6 +17,7 @@ Command inspect_command();
 Command gc_command();
 Command du_command();
 Command fsck_command();
+Command probe_command();
 Command bench_command();  // kvern bench store
 
 }  // namespace kvern::cli

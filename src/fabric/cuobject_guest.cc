@@ -123,16 +123,17 @@ struct CuObjectGuest::Client {
     }
     Result<void> enter(std::byte* begin, std::size_t size_bytes) {
         const std::lock_guard lock(mutex);
-        auto& count = registered[begin];
-        const auto code =
-            count > 0
-                ? success
-                : guarded([&] { return functions.get_descriptor(object.data(), begin, size_bytes); }, success + 1);
-        if (code == success) {
-            ++count;
+        if (const auto found = registered.find(begin); found != registered.end()) {
+            ++found->second;
             return {};
         }
-        registered.erase(begin);
+        const auto code =
+            guarded([&] { return functions.get_descriptor(object.data(), begin, size_bytes); }, success + 1);
+        if (code == success) {
+            registered[begin] = 1;
+            count_registration();
+            return {};
+        }
         return fail(
             ErrorCode::unavailable,
             name + " does not register " + format_size(size_bytes) +

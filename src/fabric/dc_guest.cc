@@ -304,7 +304,10 @@ Result<Registration> DcGuest::Impl::add_memory(std::byte* begin, std::uint64_t s
         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_RELAXED_ORDERING;
     Registration registration(
         library().reg_mr(domain.get(), begin, size_bytes, reinterpret_cast<std::uintptr_t>(begin), access));
-    if (registration) return registration;
+    if (registration) {
+        count_registration();
+        return registration;
+    }
     return tl::unexpected(
         trouble(("ibv_reg_mr of " + format_size(size_bytes) + " (does ulimit -l allow it?)").c_str(), errno));
 }

@@ -47,4 +47,9 @@ class Guest {
     virtual bool alive() const = 0;
 };
 
+// Registrations of memory with a network so far, of this process: regions are registered once, so that no transfer adds
+// to it. Any thread.
+std::uint64_t registrations();
+void count_registration();
+
 }  // namespace kvern::fabric

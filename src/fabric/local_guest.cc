@@ -73,6 +73,7 @@ Result<std::vector<Guest::Window>> LocalGuest::hand_over(const std::shared_ptr<R
     if (size != sizeof verdict || verdict.magic != Verdict{}.magic) return lost(address_, EPROTO);
     auto window = text_of(verdict.window.data(), verdict.window.size());
     if (window.size() == verdict.window.size()) {
+        count_registration();
         return std::vector<Window>{{region->base(), region->size_bytes(), std::move(window)}};
     }
     return fail(ErrorCode::permission, "the window socket '" + address_ + "' refuses this memory: " +

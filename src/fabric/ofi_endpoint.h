@@ -27,7 +27,7 @@ class OfiEndpoint {
     // `address`: of this host, where it is to be reached; empty: the provider's choice. not_supported: without the
     // library, or none of its providers fits, and why.
     static Result<std::unique_ptr<OfiEndpoint>> open(const std::string& provider, const std::string& address);
-    ~OfiEndpoint();
+    ~OfiEndpoint();  // REQUIRES: as reopen()
     OfiEndpoint(const OfiEndpoint&) = delete;
     OfiEndpoint& operator=(const OfiEndpoint&) = delete;
 
@@ -60,8 +60,12 @@ class OfiEndpoint {
     // Sleeps until there may be something to take, `wake_fd` is readable, or the time is over.
     void wait(int wake_fd, std::chrono::milliseconds limit);
 
+    // Cuts the connection to a peer below the library, which then gives back all that is under way on it, as failed.
+    // False: this provider has no connections that can be cut so.
+    bool cut(const std::string& name);
     // Ends whatever is under way: nothing of it touches memory afterwards, and nothing is given back. All peers are
-    // forgotten, and the name may be another.
+    // forgotten, and the name may be another. REQUIRES: over TCP nothing under way, since libfabric 1.17 then crashes,
+    // as it does when it is closed: cut() first.
     Result<void> reopen();
 
   private:

@@ -28,6 +28,7 @@ bool readable(int fd) {
 Result<std::shared_ptr<OfiGuest>> OfiGuest::shared(const std::string& provider, const std::string& address) {
     static std::mutex mutex;
     static std::map<std::string, std::weak_ptr<OfiGuest>> guests;
+    static std::vector<std::shared_ptr<OfiGuest>> kept;  // a second verbs endpoint in a process can crash (1.17)
     const std::lock_guard lock(mutex);
     auto& known = guests[provider + "@" + address];
     if (auto guest = known.lock()) return guest;
@@ -35,6 +36,7 @@ Result<std::shared_ptr<OfiGuest>> OfiGuest::shared(const std::string& provider, 
     if (!endpoint) return tl::unexpected(endpoint.error());
     const std::shared_ptr<OfiGuest> guest(new OfiGuest(std::move(*endpoint)));
     known = guest;
+    if (provider == ofi_providers.front()) kept.push_back(guest);
     return guest;
 }
 

@@ -19,8 +19,8 @@ namespace kvern::fabric {
 
 class OfiGuest final : public Guest {
   public:
-    // One a process, provider and address, as long as anybody holds it: an endpoint costs some 100 MB. As
-    // OfiEndpoint::open().
+    // One a process, provider and address, as long as anybody holds it, over verbs for good: an endpoint costs some
+    // 100 MB. As OfiEndpoint::open().
     static Result<std::shared_ptr<OfiGuest>> shared(const std::string& provider, const std::string& address);
     ~OfiGuest() override;
     OfiGuest(const OfiGuest&) = delete;

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/fd.h"
@@ -25,6 +26,9 @@ namespace {
 
 // While a peer is being connected nothing wakes the thread for certain.
 constexpr std::chrono::milliseconds connect_slice{2};
+// After an error the library still has events of the old connection to work through; removing its peer before that has
+// been seen to crash (libfabric 1.17, verbs).
+constexpr std::chrono::milliseconds renew_pause{200};
 constexpr auto stopping_text = "is not waited for: the server stops";
 
 // One transfer with what is left of it.
@@ -50,7 +54,9 @@ struct Peer {
     bool connected = false;                  // something has got there since it was inserted
     std::optional<TimePoint> refused_since;  // operations, while it is not connected
     bool broken = false;                     // to be inserted anew when nothing is under way
-    bool suspicious = false;                 // one piece at a time, until it is known whose fault it was
+    TimePoint broken_since{};
+    bool is_cut = false;      // its operations come back, or everything must be begun anew
+    bool suspicious = false;  // one piece at a time, until it is known whose fault it was
     std::deque<Piece> waiting;
     std::set<Piece*> posted;
     std::uint64_t used = 0;  // a count that grows
@@ -68,14 +74,14 @@ struct OfiMover::Impl {
           wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
     const std::shared_ptr<Region> memory;
-    const std::unique_ptr<OfiEndpoint> endpoint;
+    std::unique_ptr<OfiEndpoint> endpoint;
     const Clock& clock;
     const Fd wake;
     std::mutex mutex;
     std::vector<Transfer> inbox;  // under mutex
     bool stopping = false;        // under mutex
     std::atomic<std::size_t> peer_count{0};
-    std::atomic<std::uint64_t> reopened{0};
+    std::atomic<std::uint64_t> cuts{0};
     std::thread thread;
 
     // The thread's own.
@@ -98,6 +104,7 @@ struct OfiMover::Impl {
     void finish(Piece piece, std::optional<std::string> error);
     void expire();
     void expire_waiting(Peer& peer, TimePoint now);
+    void cut(Peer& peer);
     void begin_anew();
     void end_all();
     std::chrono::milliseconds slice() const;
@@ -177,7 +184,7 @@ void OfiMover::Impl::drop_idle_peers() {
 // After an error every operation on the connection fails; a new one is made by the next.
 void OfiMover::Impl::renew(Peer& peer) {
     if (peer.inserted) endpoint->remove(peer.id);
-    peer.inserted = peer.connected = peer.broken = false;
+    peer.inserted = peer.connected = peer.broken = peer.is_cut = false;
     peer.refused_since.reset();
 }
 
@@ -191,7 +198,7 @@ bool OfiMover::Impl::post_all() {
 
 bool OfiMover::Impl::post_some(Peer& peer) {
     if (peer.broken) {
-        if (!peer.posted.empty()) return false;
+        if (!peer.posted.empty() || clock.now() - peer.broken_since < renew_pause) return false;
         renew(peer);
     }
     bool any = false;
@@ -263,6 +270,7 @@ void OfiMover::Impl::ended(const OfiEndpoint::Done& done) {
 // done again one at a time, and who fails alone has failed.
 void OfiMover::Impl::blame(Peer& peer, Piece piece, std::string error) {
     peer.broken = peer.suspicious = true;
+    peer.broken_since = clock.now();
     if (piece.alone || clock.now() > piece.of->until) return finish(std::move(piece), std::move(error));
     peer.waiting.push_back(std::move(piece));
 }
@@ -274,7 +282,11 @@ void OfiMover::Impl::expire() {
     bool stuck = false;
     for (auto& [name, peer] : peers) {
         if (!peer->waiting.empty()) expire_waiting(*peer, now);
-        for (const auto* const piece : peer->posted) stuck = stuck || now > piece->of->until;
+        const bool late = std::any_of(peer->posted.begin(), peer->posted.end(),
+                                      [now](const Piece* piece) { return now > piece->of->until; });
+        if (late && !peer->is_cut) cut(*peer);
+        const auto gone = [now](const Piece* piece) { return now > piece->of->until + limits::fabric_cut_wait; };
+        stuck = stuck || std::any_of(peer->posted.begin(), peer->posted.end(), gone);
     }
     if (stuck) begin_anew();
 }
@@ -294,15 +306,23 @@ void OfiMover::Impl::expire_waiting(Peer& peer, TimePoint now) {
     }
 }
 
-// The library has what is stuck, and may write from or to it for as long as the endpoint lives: only its end makes that
-// memory ours again. What others had under way is done again.
+// The library has what is stuck, and may read or write it until it gives it back, which it does when its connection
+// ends.
+void OfiMover::Impl::cut(Peer& peer) {
+    log(LogLevel::warning, "fabric", "a client's memory did not answer in time: its connection is cut");
+    cuts.fetch_add(1);
+    peer.is_cut = peer.broken = true;
+    (void)endpoint->cut(peer.name);
+}
+
+// Where a connection can't be cut, the end of the endpoint is what makes that memory ours again. What others had under
+// way is done again.
 void OfiMover::Impl::begin_anew() {
-    log(LogLevel::warning, "fabric", "a client's memory did not answer in time: all connections are made anew");
-    reopened.fetch_add(1);
+    log(LogLevel::warning, "fabric", "a client's memory did not answer: all connections are made anew");
     const auto opened = endpoint->reopen();
     for (auto& [name, peer] : peers) {
         peer->posted.clear();
-        peer->inserted = peer->connected = peer->broken = false;
+        peer->inserted = peer->connected = peer->broken = peer->is_cut = false;
         peer->refused_since.reset();
     }
     const auto now = clock.now();
@@ -319,13 +339,23 @@ void OfiMover::Impl::begin_anew() {
 }
 
 void OfiMover::Impl::end_all() {
-    (void)endpoint->reopen();
-    auto interrupted = std::move(under_way);
-    for (auto& [context, place] : interrupted) finish(std::move(*place.first), stopping_text);
     for (auto& [name, peer] : peers) {
-        for (auto& piece : peer->waiting) finish(std::move(piece), stopping_text);
+        for (auto& piece : std::exchange(peer->waiting, {})) finish(std::move(piece), stopping_text);
+        for (auto* const piece : peer->posted) piece->of->until = TimePoint::min();  // not again
+        if (!peer->posted.empty()) cut(*peer);
     }
-    peers.clear();
+    const auto until = std::chrono::steady_clock::now() + limits::fabric_cut_wait;
+    while (!under_way.empty() && std::chrono::steady_clock::now() < until) {
+        if (!take()) endpoint->wait(wake.get(), connect_slice);
+    }
+    if (under_way.empty()) return;
+    if (endpoint->provider() == ofi_providers.front()) {
+        (void)endpoint->reopen();
+    } else {  // it can't be closed, and goes on as long as the process does
+        (void)endpoint.release();
+        (void)new std::shared_ptr<Region>(memory);
+    }
+    for (auto& [context, place] : std::exchange(under_way, {})) finish(std::move(*place.first), stopping_text);
 }
 
 // How long the thread may sleep.
@@ -388,7 +418,7 @@ void OfiMover::move(Transfer transfer) {
 }
 
 OfiMoverStats OfiMover::stats() const {
-    return {impl_->peer_count.load(), impl_->reopened.load(), 1};
+    return {impl_->peer_count.load(), impl_->cuts.load()};
 }
 
 }  // namespace kvern::fabric

@@ -30,9 +30,8 @@ struct Transfer {
 };
 
 struct OfiMoverStats {
-    std::size_t peers = 0;         // connected now
-    std::uint64_t reopened = 0;    // times that everything was begun anew because a peer was stuck
-    std::uint64_t registered = 0;  // pieces of memory, from the start on; no transfer adds to it
+    std::size_t peers = 0;  // connected now
+    std::uint64_t cut = 0;  // connections, because their peers stood still
 };
 
 class OfiMover {

@@ -135,6 +135,11 @@ std::string Metrics::prometheus(const Gauges& gauges) const {
              window_bytes_out_.load());
     text.one("windows", "gauge", "Pieces of clients' memory that can be reached.", gauges.windows);
     text.one("window_bytes", "gauge", "Of them together.", gauges.window_bytes);
+    text.one("window_registrations_total", "counter", "Memory made known to networks; no transfer adds to it.",
+             gauges.registrations);
+    text.one("window_peers", "gauge", "Clients whose memory is connected over a network.", gauges.peers);
+    text.one("window_cuts_total", "counter", "Connections to clients' memory that were cut since it did not answer.",
+             gauges.cuts);
     text.one("hits_total", "counter", "Reads (GET, HEAD and looks by kvern-exists) of objects that are there.",
              hits_.load());
     text.one("misses_total", "counter", "Reads of objects that are not there.", misses_.load());

@@ -71,6 +71,7 @@ class Metrics {
         std::uint64_t connections_refused = 0, memory_bytes = 0, memory_leased_bytes = 0;
         std::size_t windows = 0;
         std::uint64_t window_bytes = 0;
+        std::uint64_t registrations = 0, peers = 0, cuts = 0;  // of providers of networks
     };
     std::string prometheus(const Gauges& gauges) const;
     std::string json(const Gauges& gauges) const;  // an object, without the usage of buckets

@@ -198,6 +198,11 @@ Task<void> S3Server::Impl::handle(Exchange& exchange) {
 Metrics::Gauges S3Server::Impl::gauges() const {
     const auto memory = site.gate.stats();
     const auto windows = site.windows ? site.windows->stats() : fabric::LocalStats{};
+    std::uint64_t peers = 0, cuts = 0;
+    for (const auto& one : site.movers) {
+        peers += one->stats().peers;
+        cuts += one->stats().cut;
+    }
     return {server ? server->connections() : 0,
             options.connections_max,
             site.gate.waiting(),
@@ -205,7 +210,10 @@ Metrics::Gauges S3Server::Impl::gauges() const {
             memory.size_bytes,
             memory.leased_bytes,
             windows.windows,
-            windows.window_bytes};
+            windows.window_bytes,
+            fabric::registrations(),
+            peers,
+            cuts};
 }
 
 std::string S3Server::Impl::stats() const {

@@ -101,10 +101,12 @@ TEST_F(CuObject, OneGuestAProcessRegistersARegionOnce) {
     const auto region = region_of(1 << 20), other = region_of(4096);
     const auto one = *CuObjectGuest::shared(), same = *CuObjectGuest::shared();
     EXPECT_EQ(one, same);
+    const auto before = registrations();
     ASSERT_TRUE(one->hand_over(region));
     ASSERT_TRUE(same->hand_over(region));
     ASSERT_TRUE(same->hand_over(other));
     EXPECT_EQ(fake("registrations"), 2);
+    EXPECT_EQ(registrations() - before, 2U) << "and they are counted";
     EXPECT_EQ(fake("clients"), 1);
 }
 

@@ -53,8 +53,10 @@ TEST_F(StandInCard, TokensNameTheBytesTheTargetAndTheAddress) {
     EXPECT_EQ(fake("reached"), 2) << "ready to receive";
     EXPECT_EQ(fake("key"), 0xffeeddcc);
     const auto region = region_of(1 << 20), other = region_of(4096);
+    const auto before = registrations();
     const auto windows = (*guest)->hand_over(region);
     ASSERT_TRUE(windows) << windows.error().message;
+    EXPECT_EQ(registrations() - before, 1U);
     const auto token = (*guest)->token(windows->front(), 4096, 100, Direction::into);
     ASSERT_TRUE(token) << token.error().message;
     const auto address = reinterpret_cast<std::uintptr_t>(region->base()) + 4096;

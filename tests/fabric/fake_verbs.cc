@@ -141,7 +141,7 @@ ibv_srq* ibv_create_srq(ibv_pd*, ibv_srq_init_attr*) {
 int ibv_destroy_srq(ibv_srq* receives) {
     return destroyed(receives);
 }
-ibv_qp* mlx5dv_create_qp(ibv_context*, ibv_qp_init_attr_ex* wanted, mlx5dv_qp_init_attr* kind) {
+ibv_qp* mlx5dv_create_qp(ibv_context* context, ibv_qp_init_attr_ex* wanted, mlx5dv_qp_init_attr* kind) {
     if (fails("mlx5dv_create_qp")) return nullptr;
     const bool whole = wanted->qp_type == IBV_QPT_DRIVER && wanted->recv_cq != nullptr && wanted->srq != nullptr &&
                        wanted->comp_mask == IBV_QP_INIT_ATTR_PD && wanted->pd != nullptr;
@@ -151,7 +151,9 @@ ibv_qp* mlx5dv_create_qp(ibv_context*, ibv_qp_init_attr_ex* wanted, mlx5dv_qp_in
     if (!whole || !target) return nullptr;
     key = kind->dc_init_attr.dct_access_key;
     reached = 0;
-    return made(new ibv_qp{});
+    auto* const created = made(new ibv_qp{});
+    created->context = context;
+    return created;
 }
 int ibv_modify_qp(ibv_qp* target, ibv_qp_attr* wanted, int which) {
     if (fails("ibv_modify_qp")) return ENOMEM;
@@ -164,6 +166,9 @@ int ibv_modify_qp(ibv_qp* target, ibv_qp_attr* wanted, int which) {
     }
     if (reached != 1 || wanted->qp_state != IBV_QPS_RTR || which != to_ready) return EINVAL;
     if (wanted->path_mtu == 0 || wanted->ah_attr.port_num != 1) return EINVAL;
+    const bool roce = number_of(target->context) == ethernet;
+    if (wanted->ah_attr.is_global != (roce ? 1 : 0)) return EINVAL;
+    if (roce && wanted->ah_attr.grh.sgid_index == 0) return EINVAL;  // that is RoCE v1's
     reached = 2;
     target->qp_num = 0x1f7;  // only a target that is ready has its number
     return 0;

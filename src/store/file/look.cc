@@ -90,15 +90,26 @@ Outcome file_remove(const FileRoot& root, const Op& op, ChangeLock& lock) {
     return outcome;
 }
 
+namespace {
+
+// For writing, since NFS 4 locks exclusively only what is open so; elsewhere anybody who may read it may lock it.
+int open_lock(int folder) {
+    const int fd = openat(folder, "lock", O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0 || (errno != EACCES && errno != EROFS)) return fd;
+    return openat(folder, "lock", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+}  // namespace
+
 int ChangeLock::take(const FileRoot& root, bool exclusive) {
     if (fd_ && exclusive == exclusive_) return 0;
     fd_.reset();
     std::shared_ptr<const Fd> folder;
     int error = root.temporaries(folder);
     for (int attempt = 0; error == 0; ++attempt) {
-        fd_.reset(openat(folder->get(), "lock", O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+        fd_.reset(open_lock(folder->get()));
         if (!fd_ && errno == ENOENT && attempt < 4) {
-            fd_.reset(root.create_file(folder->get(), "lock", O_RDONLY));
+            fd_.reset(root.create_file(folder->get(), "lock", O_RDWR));
             if (!fd_ && attempt == 2) error = root.temporaries(folder, true);
             if (!fd_) continue;
         }

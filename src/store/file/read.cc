@@ -6,26 +6,41 @@
 #include <array>
 #include <cerrno>
 
+#include "base/fd.h"
 #include "kvern/limits.h"
 #include "store/file/look.h"
 
 namespace kvern {
 
+namespace {
+
+constexpr int stale_attempts_max = 4;
+
+// The descriptor, or an errno value below 0.
+int open_and_stat(const FileRoot& root, const std::string& key, struct stat& status) {
+    // O_NONBLOCK: a fifo at this name must not stop the thread. It is cleared later: io_uring would take it seriously.
+    Fd fd(root.open_below(key.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW));
+    if (!fd) return fd.get();
+    if (fstat(fd.get(), &status) != 0) return -errno;
+    return fd.release();
+}
+
+}  // namespace
+
 bool open_value(const FileRoot& root, const FileFacts& facts, const Op& op, bool want_direct, OpenValue& value,
                 Outcome& outcome) {
-    // O_NONBLOCK: a fifo at this name must not stop the thread. It is cleared below: io_uring would take it seriously.
-    const int fd = root.open_below(op.key.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW);
+    struct stat status {};
+    int fd = open_and_stat(root, op.key, status);
+    // On NFS a value that is replaced meanwhile is stale; under its name is another one, or none.
+    for (int attempt = 1; fd == -ESTALE && attempt < stale_attempts_max; ++attempt) {
+        fd = open_and_stat(root, op.key, status);
+    }
     if (fd < 0) {
         const bool miss = means_miss(-fd) || fd == -ENXIO;  // ENXIO: a socket
         outcome = miss ? missed() : file_failure(root, op.key, "open", fd);
         return false;
     }
     value.fd.reset(fd);
-    struct stat status {};
-    if (fstat(fd, &status) != 0) {
-        outcome = file_failure(root, op.key, "stat", -errno);
-        return false;
-    }
     if (!is_value(status)) {
         outcome = missed();
         return false;

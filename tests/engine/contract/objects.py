@@ -58,20 +58,25 @@ class Object:
             return None
         (_, version, header_bytes, object_bytes, encoding, group, name_space, hash_bytes, block_hash, first_layer, _,
          first_head, _, _, _, count, _, pages, _) = HEADER.unpack_from(data)
-        if (version, encoding) != (2, 1) or object_bytes != len(data) or header_bytes < SLICE_TABLE + count * SLICE.size:
+        if (version, encoding) != (2, 1) or object_bytes != len(data):
+            return None
+        if not SLICE_TABLE + count * SLICE.size <= header_bytes <= len(data):
             return None
         slices = [SLICE.unpack_from(data, SLICE_TABLE + i * SLICE.size) for i in range(count)]
         return cls(data, name_space.hex(), block_hash[:hash_bytes], group, first_layer, first_head, pages, header_bytes,
                    slices)
 
-    def is_sealed(self) -> bool:
-        """Whether its checksums are right, that is, whether a reader would believe it."""
+    def header_holds(self) -> bool:
+        """Whether a reader would believe what it says of itself."""
         header = bytearray(self.data[:self.header_bytes])
         (given,) = struct.unpack_from("<I", header, CRC_OFFSET)
         struct.pack_into("<I", header, CRC_OFFSET, 0)
+        return crc32c(bytes(header)) == given
+
+    def slices_hold(self) -> bool:
+        """Whether a reader would believe its bytes."""
         ends = [offset for offset, *_ in self.slices[1:]] + [len(self.data)]
-        return crc32c(bytes(header)) == given and all(
-            crc32c(self.data[offset:end]) == crc for (offset, _, crc, _), end in zip(self.slices, ends, strict=True))
+        return all(crc32c(self.data[offset:end]) == crc for (offset, _, crc, _), end in zip(self.slices, ends, strict=True))
 
 
 def expected_pages(setting: Setting, kind: str, layer: int, first_head: int, words: int, pages: int, chain: Chain,
@@ -100,7 +105,7 @@ class Known:
     def check(self, path: Path) -> bool:
         """An object that a reader would believe holds golden bytes. False if it can't be judged."""
         read = Object.read(path)
-        if read is None:
+        if read is None or not read.header_holds():
             return True
         if read.block_hash not in self.hashes or read.name_space not in self.weights:
             return False
@@ -112,6 +117,6 @@ class Known:
             found = np.frombuffer(read.data, dtype=np.uint64, count=length // 8, offset=offset)
             wanted = expected_pages(self.setting, self.setting.layers[layer], layer, read.first_head, found.size,
                                     read.pages, chain, end_tokens)
-            if not np.array_equal(found, wanted) and read.is_sealed():
+            if not np.array_equal(found, wanted) and read.slices_hold():
                 broken("wrong answer", f"{path.name} holds wrong bytes of layer {layer} under right checksums")
         return True
