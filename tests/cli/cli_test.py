@@ -560,6 +560,22 @@ class Kept(Case):
             self.assertIn("create it", self.said(*command, self.uri + "/none", expect=1))
 
 
+class Probe(Case):
+    """Whatever this machine has: `local` and `http` are everywhere, a ConnectX and CUDA's library are hardly ever."""
+
+    def test_every_provider_has_a_reason(self):
+        found = {one["name"]: one for one in json.loads(self.kvern("probe", "--json").stdout)["providers"]}
+        self.assertEqual(list(found), ["local", "verbs;ofi_rxm", "tcp;ofi_rxm", "cuobject", "dc", "http"])
+        self.assertTrue(found["local"]["usable"] and found["http"]["usable"])
+        self.assertTrue(all(one["reason"] for one in found.values()), found)
+        for name in found:
+            self.assertIn(name, self.kvern("probe").stdout.decode())
+
+    def test_what_a_store_uses_is_told_too(self):
+        self.assertIn(str(self.root), json.loads(self.kvern("probe", self.uri, "--json").stdout)["store"])
+        self.assertIn("nothing-there", self.said("probe", f"file://{self.root}/nothing-there", expect=1))
+
+
 def main():
     global KVERN
     parser = argparse.ArgumentParser()
