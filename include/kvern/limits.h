@@ -116,6 +116,7 @@ inline constexpr double fabric_held_fraction_max = 0.25;  // of the regions, in 
 // ... by libfabric. What a server writes ends before fabric_hold does.
 inline constexpr milliseconds fabric_transfer_wait{5000};  // for one transfer, reached or not
 inline constexpr milliseconds fabric_connect_wait{2000};   // until a peer can be written to at all
+inline constexpr milliseconds fabric_cut_wait{1000};       // for what comes back when a connection is cut
 inline constexpr std::size_t fabric_peers_max = 256;       // connected at a time; beyond it idle ones are dropped
 inline constexpr std::size_t fabric_piece_bytes = std::size_t{8} << 20;  // one operation moves at most this
 inline constexpr std::size_t fabric_pieces_max = 16;                     // operations under way with one peer
