@@ -20,6 +20,7 @@ import servers  # noqa: E402
 from wire import Request, Wire, ask  # noqa: E402
 
 BUCKET = "kv-cache"
+RDMA = ["--rdma", "local,ofi", "--fabric-providers", "tcp;ofi_rxm", "--fabric-address", "127.0.0.1"]
 TOKENS = 1000  # three whole chunks
 FULL = stored_tokens(TOKENS)
 
@@ -27,13 +28,13 @@ FULL = stored_tokens(TOKENS)
 class Served:
     """A server over a folder, the URI of an s3: store on it, and the folder in which its objects can be seen."""
 
-    def __init__(self, folder: str, store: str | None = None, windows: bool = False):
+    def __init__(self, folder: str, store: str | None = None, rdma: str = "off"):
         os.environ.update(servers.Endpoint("", 0).env())
-        self.server = servers.KvernServe(Path(folder), *(["--rdma", "local"] if windows else []), store=store)
+        self.server = servers.KvernServe(Path(folder), *([] if rdma == "off" else RDMA), store=store)
         endpoint = self.server.endpoint
         made = ask(Request(endpoint, "PUT", f"/{BUCKET}", headers={"content-length": "0"}).sign())
         assert made.status == 200, made
-        self.uri = f"s3://{BUCKET}/kv?endpoint={endpoint.url}&region={servers.REGION}"
+        self.uri = f"s3://{BUCKET}/kv?endpoint={endpoint.url}&region={servers.REGION}&rdma={rdma}"
         self.objects = self.server.data / "object" / BUCKET / "kv"
 
     def moved(self) -> tuple[int, int]:
@@ -53,10 +54,10 @@ class Served:
 
 
 def ask_each(model: str, folder: str, prompts: list[tuple[int, int]], expect_objects: int = 0,
-             windows: bool = False) -> tuple[list[tuple[Reply, list[int]]], tuple[int, int]]:
+             rdma: str = "off") -> tuple[list[tuple[Reply, list[int]]], tuple[int, int]]:
     """Asks (tokens, seed) in a new engine, over a new server on the same folder; answers and digests of blocks, and what
-    moved without HTTP."""
-    served = Served(folder, windows=windows)
+    moved without HTTP. rdma: of the URI; a server that is asked for "auto" or "ofi" offers both."""
+    served = Served(folder, rdma=rdma)
     # On a busy machine the first lookup of an engine may take longer than it usually has.
     engine = Engine(model, transfer(served.uri, lookup_deadline_ms=2000))
     engine.wipe()
@@ -128,9 +129,9 @@ def removed_and_damaged(model: str, folder: str) -> dict[str, Trouble]:
     return found
 
 
-def killed_and_restarted(model: str, folder: str, windows: bool = False) -> dict[str, Trouble]:
+def killed_and_restarted(model: str, folder: str, rdma: str = "off") -> dict[str, Trouble]:
     """kill -9 under a serving engine: while it is idle, and while it loads and stores; then back on the same port."""
-    served = Served(folder, windows=windows)
+    served = Served(folder, rdma=rdma)
     engine = Engine(model, transfer(served.uri))
     found = {"idle": begin(engine, served, 1), "busy": begin(engine, served, 2)}
     served.server.kill()

@@ -15,22 +15,22 @@ MARGIN_S = 6.0  # attempts that are refused, on machines that do something else 
 pytestmark = kvern_only
 
 
-@pytest.mark.parametrize("windows", [False, True], ids=["http", "straight"])
-def test_a_warm_answer_is_the_cold_one_from_the_bytes_that_were_computed(run, model, tmp_path, windows):
+@pytest.mark.parametrize("rdma", ["off", "auto", "ofi"])
+def test_a_warm_answer_is_the_cold_one_from_the_bytes_that_were_computed(run, model, tmp_path, rdma):
     """In another process of the engine, over another process of the server."""
     folder = str(tmp_path / "serve")
-    cold, stored = run("s3_cases:ask_each", model=model, folder=folder, prompts=PROMPTS, expect_objects=OBJECTS, windows=windows)
-    warm, loaded = run("s3_cases:ask_each", model=model, folder=folder, prompts=PROMPTS, windows=windows)
-    assert (stored[0] > 0) == windows and (loaded[1] > 0) == windows, (stored, loaded)
+    cold, stored = run("s3_cases:ask_each", model=model, folder=folder, prompts=PROMPTS, expect_objects=OBJECTS, rdma=rdma)
+    warm, loaded = run("s3_cases:ask_each", model=model, folder=folder, prompts=PROMPTS, rdma=rdma)
+    assert (stored[0] > 0) == (loaded[1] > 0) == (rdma != "off"), (stored, loaded)
     for (tokens, _), (first, first_blocks), (second, second_blocks) in zip(PROMPTS, cold, warm):
         assert first.hit == 0 and second.hit == tokens // CHUNK * CHUNK
         assert second.tokens == first.tokens and second.difference(first) <= CLOSE
         assert second_blocks == first_blocks
 
 
-@pytest.mark.parametrize("windows", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["http", "straight"])
-def test_a_server_that_is_killed_costs_hits_and_no_answer(run, model, tmp_path, windows):
-    found = run("s3_cases:killed_and_restarted", timeout_s=240, model=model, folder=str(tmp_path / "serve"), windows=windows)
+@pytest.mark.parametrize("rdma", ["off", *(pytest.param(rdma, marks=pytest.mark.slow) for rdma in ("auto", "ofi"))])
+def test_a_server_that_is_killed_costs_hits_and_no_answer(run, model, tmp_path, rdma):
+    found = run("s3_cases:killed_and_restarted", timeout_s=240, model=model, folder=str(tmp_path / "serve"), rdma=rdma)
     for name, trouble in found.items():
         for hurt in trouble.hurt:
             assert hurt.difference(trouble.cold) <= CLOSE, name
