@@ -161,7 +161,7 @@ SUITES = [
           lambda junit: pytest("tests/engine", junit, "--ignore=tests/engine/contract", "--slow", "-k", "test_kinds"),
           unnamed=False),
     Suite("s3", "kvern serve and s3: with other people's clients and servers, quickly", 600, s3_steps),
-    Suite("rdma", "RDMA in an emulated guest: file: on NFS over RDMA", 600, rdma_steps),
+    Suite("rdma", "real verbs in an emulated guest: libfabric, kvern serve, and file: on NFS over RDMA", 600, rdma_steps),
     Suite("rdma-pair", "RDMA between two emulated guests whose cable loses packets", 600,
           lambda junit: rdma_steps(junit, "--pair"), unnamed=False),
     Suite("interop", "the same with all of them, everything that takes long, and a real vLLM", 3600, interop_steps, unnamed=False),
