@@ -4,7 +4,6 @@
 //
 //   kvern_bench_ofi_plain PROVIDER ADDRESS --depth N --bytes B --seconds S [--put 1]
 // Prints one line of JSON, as s3_client does: cpu_s_per_gb is of the memory's owner, server_cpu_s_per_gb of the loop.
-#include <fmt/format.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/wait.h>
@@ -22,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/loop.h"
 #include "fabric/ofi_endpoint.h"
 #include "kvern/limits.h"
 #include "kvern/memory.h"
@@ -29,48 +29,11 @@
 namespace {
 
 using namespace kvern;
+using namespace kvern::bench;
 using fabric::OfiEndpoint;
 using Clock = std::chrono::steady_clock;
 
-[[noreturn]] void die(const std::string& why) {
-    fmt::print(stderr, "ofi_plain: {}\n", why);
-    std::exit(1);
-}
-
-struct Options {
-    std::string provider, address;
-    std::size_t depth = 8, bytes = 4 << 20;
-    double seconds = 3;
-    bool put = false;
-};
-
-Options parse(int argc, char** argv) {
-    Options options;
-    for (int i = 1; i < argc; ++i) {
-        const std::string name = argv[i];
-        if (!name.starts_with("--")) {
-            (options.provider.empty() ? options.provider : options.address) = name;
-            continue;
-        }
-        if (i + 1 == argc) die(name + " needs a value");
-        const char* const value = argv[++i];
-        if (name == "--depth") {
-            options.depth = std::strtoul(value, nullptr, 10);
-        } else if (name == "--bytes") {
-            options.bytes = std::strtoul(value, nullptr, 10);
-        } else if (name == "--seconds") {
-            options.seconds = std::strtod(value, nullptr);
-        } else if (name == "--put") {
-            options.put = std::strtoul(value, nullptr, 10) != 0;
-        } else {
-            die("unknown option " + name);
-        }
-    }
-    if (options.provider.empty()) die("PROVIDER is missing");
-    return options;
-}
-
-std::shared_ptr<Region> memory_of(const Options& options) {
+std::shared_ptr<Region> memory_of(const LoopOptions& options) {
     RegionOptions memory;
     memory.size_bytes = options.depth * ((options.bytes + 4095) / 4096 * 4096);
     auto region = Region::create(memory);
@@ -79,8 +42,8 @@ std::shared_ptr<Region> memory_of(const Options& options) {
     return *region;
 }
 
-std::unique_ptr<OfiEndpoint> opened(const Options& options) {
-    auto endpoint = OfiEndpoint::open(options.provider, options.address);
+std::unique_ptr<OfiEndpoint> opened(const LoopOptions& options) {
+    auto endpoint = OfiEndpoint::open(options.words[0], options.words[1]);
     if (!endpoint) die(endpoint.error().message);
     return std::move(*endpoint);
 }
@@ -92,7 +55,7 @@ struct Offer {
     OfiEndpoint::Registered memory;
 };
 
-[[noreturn]] void own(const Options& options, int pipe) {
+[[noreturn]] void own(const LoopOptions& options, int pipe) {
     const auto region = memory_of(options);
     const auto endpoint = opened(options);
     const auto registered = endpoint->add_memory(region->base(), region->size_bytes(), true);
@@ -120,7 +83,8 @@ struct Slot {
 }  // namespace
 
 int main(int argc, char** argv) {
-    const auto options = parse(argc, argv);
+    const auto options = parse_loop(argc, argv);
+    if (options.words.size() != 2) die("PROVIDER and ADDRESS are wanted");
     std::array<int, 2> pipes{};
     if (pipe(pipes.data()) != 0) die("pipe");
     const pid_t owner = fork();  // before anything of libfabric is loaded
@@ -177,7 +141,6 @@ int main(int argc, char** argv) {
         if (count == 0) endpoint->wait(never, std::chrono::milliseconds(warm ? 100 : 1));
     }
     const auto seconds = std::chrono::duration<double>(Clock::now() - start).count();
-    const auto gigabytes = static_cast<double>(latencies.size() * options.bytes) * 1e-9;
     own_cpu = cpu_seconds(CLOCK_PROCESS_CPUTIME_ID) - own_cpu;
     other_cpu = cpu_seconds(owner_clock) - other_cpu;
     kill(owner, SIGKILL);
@@ -187,14 +150,6 @@ int main(int argc, char** argv) {
         endpoint->wait(never, std::chrono::milliseconds(1));
     }
     if (latencies.empty()) die("nothing was moved");
-    std::sort(latencies.begin(), latencies.end());
-    const auto at = [&](double part) {
-        return latencies[static_cast<std::size_t>(static_cast<double>(latencies.size() - 1) * part)] * 1e6;
-    };
-    fmt::print(
-        "{{\"gb_per_s\": {:.4f}, \"cpu_s_per_gb\": {:.4f}, \"server_cpu_s_per_gb\": {:.4f}, \"requests_per_s\": "
-        "{:.1f}, "
-        "\"p50_us\": {:.1f}, \"p99_us\": {:.1f}}}\n",
-        gigabytes / seconds, other_cpu / gigabytes, own_cpu / gigabytes,
-        static_cast<double>(latencies.size()) / seconds, at(0.5), at(0.99));
+    const auto bytes = latencies.size() * options.bytes;
+    print({seconds, other_cpu, own_cpu, bytes, std::move(latencies)});
 }

@@ -125,11 +125,15 @@ Result<server::ServeOptions> serve_options(const Options& options) {
             return fail(ErrorCode::invalid_argument, "--rdma '" + provider + "': known are local and ofi");
         }
     }
+    for (const auto& [name, value] : {std::pair("--fabric-providers", &options.fabric_providers),
+                                      std::pair("--fabric-address", &options.fabric_address),
+                                      std::pair("--fabric-networks", &options.fabric_networks)}) {
+        if (value->empty() || !serve.ofi_providers.empty()) continue;
+        return fail(ErrorCode::invalid_argument, std::string(name) + " goes with --rdma ofi");
+    }
     if (!options.fabric_providers.empty()) {
-        if (serve.ofi_providers.empty()) {
-            return fail(ErrorCode::invalid_argument, "--fabric-providers goes with --rdma ofi");
-        }
         serve.ofi_providers = split(options.fabric_providers);
+        serve.every_ofi_provider = true;
     }
     serve.fabric_address = options.fabric_address;
     serve.fabric_networks = options.fabric_networks;

@@ -114,8 +114,7 @@ using Receives = Owned<ibv_srq, &Library::destroy_srq>;
 using Target = Owned<ibv_qp, &Library::destroy_qp>;
 using Registration = Owned<ibv_mr, &Library::dereg_mr>;
 
-// ---------------------------------------------------------------------------------------------------- which card and
-// port
+// ----------------------------------------------------------------------------------------------- which card and port
 
 using Gid = std::array<std::uint8_t, 16>;
 
@@ -205,8 +204,7 @@ Result<Place> find_place(const std::string& address) {
                     (wanted ? " with the address " + address + " (KVERN_FABRIC_ADDRESS)" : std::string()));
 }
 
-// -------------------------------------------------------------------------------------------------------------- the
-// target
+// --------------------------------------------------------------------------------------------------------- the target
 
 // KVERN_DC_KEY, in hex.
 Result<std::uint64_t> dc_key() {

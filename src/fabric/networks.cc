@@ -2,6 +2,7 @@
 #include "fabric/networks.h"
 
 #include <arpa/inet.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -9,6 +10,8 @@
 #include <charconv>
 #include <cstring>
 #include <optional>
+
+#include "base/text.h"
 
 namespace kvern::fabric {
 namespace {
@@ -94,6 +97,20 @@ bool Networks::permit(std::string_view endpoint, std::string_view requested_from
     if (from && from->address == *address) return true;
     return std::any_of(networks_.begin(), networks_.end(),
                        [&](const Network& one) { return within(*address, one.address, one.bits); });
+}
+
+std::string endpoint_text(const std::string& name) {
+    sockaddr_storage address{};
+    std::array<char, NI_MAXHOST> host{};
+    std::array<char, NI_MAXSERV> port{};
+    std::memcpy(&address, name.data(), std::min(name.size(), sizeof address));
+    const auto size = static_cast<socklen_t>(std::min(name.size(), sizeof address));
+    if (getnameinfo(reinterpret_cast<sockaddr*>(&address), size, host.data(), host.size(), port.data(), port.size(),
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+        return to_hex(std::string_view(name));
+    }
+    const bool v6 = address.ss_family == AF_INET6;
+    return (v6 ? "[" : "") + std::string(host.data()) + (v6 ? "]:" : ":") + port.data();
 }
 
 }  // namespace kvern::fabric

@@ -31,4 +31,7 @@ class Networks {
     std::vector<Network> networks_;
 };
 
+// An endpoint's name in digits, "192.0.2.1:9000"; in hex where it is no internet address.
+std::string endpoint_text(const std::string& name);
+
 }  // namespace kvern::fabric

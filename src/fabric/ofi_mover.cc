@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/ofi_mover.h"
 
+#include <poll.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
@@ -18,6 +19,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "fabric/networks.h"
 #include "fabric/ofi_endpoint.h"
 #include "kvern/limits.h"
 
@@ -30,6 +32,7 @@ constexpr std::chrono::milliseconds connect_slice{2};
 // been seen to crash (libfabric 1.17, verbs).
 constexpr std::chrono::milliseconds renew_pause{200};
 constexpr auto stopping_text = "is not waited for: the server stops";
+constexpr auto lost_text = "the network endpoint is lost: the server must be started anew";
 
 // One transfer with what is left of it.
 struct Moving {
@@ -70,11 +73,13 @@ struct OfiMover::Impl {
     Impl(std::unique_ptr<OfiEndpoint> opened, std::shared_ptr<Region> region, const Clock& by)
         : memory(std::move(region)),
           endpoint(std::move(opened)),
+          provider(endpoint->provider()),
           clock(by),
           wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
     const std::shared_ptr<Region> memory;
-    std::unique_ptr<OfiEndpoint> endpoint;
+    std::unique_ptr<OfiEndpoint> endpoint;  // null: it could not be opened again, and everything is unavailable
+    const std::string_view provider;
     const Clock& clock;
     const Fd wake;
     std::mutex mutex;
@@ -106,7 +111,9 @@ struct OfiMover::Impl {
     void expire_waiting(Peer& peer, TimePoint now);
     void cut(Peer& peer);
     void begin_anew();
+    void lose_endpoint(const std::string& why);
     void end_all();
+    void sleep_until_woken();
     std::chrono::milliseconds slice() const;
 };
 
@@ -127,6 +134,7 @@ bool OfiMover::Impl::collect() {
 }
 
 void OfiMover::Impl::admit(Transfer transfer) {
+    if (!endpoint) return transfer.done(fail(ErrorCode::unavailable, lost_text));
     auto& peer = peer_of(transfer.token.endpoint);
     auto moving = std::make_shared<Moving>();
     moving->until = clock.now() + limits::fabric_transfer_wait;
@@ -206,6 +214,12 @@ bool OfiMover::Impl::post_some(Peer& peer) {
     const auto most = peer.suspicious ? 1 : limits::fabric_pieces_max;
     while (!peer.waiting.empty() && peer.posted.size() < most && !peer.broken) {
         auto& next = peer.waiting.front();
+        if (next.of->error) {  // the rest of what has failed is not tried
+            auto piece = std::move(next);
+            peer.waiting.pop_front();
+            finish(std::move(piece), std::nullopt);
+            continue;
+        }
         if (!peer.inserted) {
             const auto id = endpoint->insert(peer.name);
             if (!id) {
@@ -294,7 +308,10 @@ void OfiMover::Impl::expire() {
 void OfiMover::Impl::expire_waiting(Peer& peer, TimePoint now) {
     const bool unreached =
         !peer.connected && peer.refused_since && now - *peer.refused_since > limits::fabric_connect_wait;
-    peer.broken = peer.broken || unreached;
+    if (unreached) {
+        peer.broken = true;
+        log(LogLevel::warning, "fabric", "the memory of a client at " + endpoint_text(peer.name) + " can't be reached");
+    }
     for (auto one = peer.waiting.begin(); one != peer.waiting.end();) {
         if (!unreached && now <= one->of->until) {
             ++one;
@@ -309,7 +326,8 @@ void OfiMover::Impl::expire_waiting(Peer& peer, TimePoint now) {
 // The library has what is stuck, and may read or write it until it gives it back, which it does when its connection
 // ends.
 void OfiMover::Impl::cut(Peer& peer) {
-    log(LogLevel::warning, "fabric", "a client's memory did not answer in time: its connection is cut");
+    log(LogLevel::warning, "fabric",
+        "the memory of a client at " + endpoint_text(peer.name) + " did not answer in time: its connection is cut");
     cuts.fetch_add(1);
     peer.is_cut = peer.broken = true;
     (void)endpoint->cut(peer.name);
@@ -326,19 +344,29 @@ void OfiMover::Impl::begin_anew() {
         peer->refused_since.reset();
     }
     const auto now = clock.now();
-    auto interrupted = std::move(under_way);
-    under_way.clear();
-    for (auto& [context, place] : interrupted) {
+    for (auto& [context, place] : std::exchange(under_way, {})) {
         auto& [piece, peer] = place;
-        if (!opened || now > piece->of->until) {
-            finish(std::move(*piece), opened ? "did not answer in time" : opened.error().message);
+        if (now > piece->of->until) {
+            finish(std::move(*piece), "did not answer in time");
         } else {
             peer->waiting.push_back(std::move(*piece));
         }
     }
+    if (!opened) lose_endpoint(opened.error().message);
+}
+
+void OfiMover::Impl::lose_endpoint(const std::string& why) {
+    log(LogLevel::error, "fabric",
+        why + ": no transfers by " + std::string(provider) + " until the server is restarted");
+    for (auto& [name, peer] : peers) {
+        for (auto& piece : peer->waiting) finish(std::move(piece), lost_text);
+    }
+    peers.clear();
+    endpoint.reset();
 }
 
 void OfiMover::Impl::end_all() {
+    if (!endpoint) return;
     for (auto& [name, peer] : peers) {
         for (auto& piece : std::exchange(peer->waiting, {})) finish(std::move(piece), stopping_text);
         for (auto* const piece : peer->posted) piece->of->until = TimePoint::min();  // not again
@@ -349,13 +377,20 @@ void OfiMover::Impl::end_all() {
         if (!take()) endpoint->wait(wake.get(), connect_slice);
     }
     if (under_way.empty()) return;
-    if (endpoint->provider() == ofi_providers.front()) {
+    if (provider == ofi_providers.front()) {
         (void)endpoint->reopen();
     } else {  // it can't be closed, and goes on as long as the process does
         (void)endpoint.release();
         (void)new std::shared_ptr<Region>(memory);
     }
     for (auto& [context, place] : std::exchange(under_way, {})) finish(std::move(*place.first), stopping_text);
+}
+
+void OfiMover::Impl::sleep_until_woken() {
+    pollfd one{wake.get(), POLLIN, 0};
+    poll(&one, 1, -1);
+    eventfd_t count = 0;
+    eventfd_read(wake.get(), &count);
 }
 
 // How long the thread may sleep.
@@ -368,11 +403,15 @@ std::chrono::milliseconds OfiMover::Impl::slice() const {
 
 void OfiMover::Impl::run() {
     while (collect()) {
+        if (!endpoint) {
+            sleep_until_woken();
+            continue;
+        }
         const bool posted = post_all();
         const bool took = take();
         expire();
         peer_count.store(peers.size());
-        if (posted || took) continue;
+        if (posted || took || !endpoint) continue;
         endpoint->wait(wake.get(), slice());
         eventfd_t count = 0;
         eventfd_read(wake.get(), &count);
@@ -406,7 +445,7 @@ OfiMover::~OfiMover() {
 }
 
 std::string_view OfiMover::provider() const {
-    return impl_->endpoint->provider();
+    return impl_->provider;
 }
 
 void OfiMover::move(Transfer transfer) {

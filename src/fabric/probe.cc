@@ -1,17 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/probe.h"
 
-#include <netdb.h>
-#include <sys/socket.h>
-
-#include <algorithm>
-#include <array>
-#include <cstring>
-
-#include "base/text.h"
 #include "fabric/cuobject_guest.h"
 #include "fabric/dc_guest.h"
 #include "fabric/local_guest.h"
+#include "fabric/networks.h"
 #include "fabric/ofi_endpoint.h"
 #include "kvern/memory.h"
 
@@ -41,20 +34,6 @@ ProviderFacts probe_guest(const char* name, const Opened& guest, const char* fou
 }
 
 }  // namespace
-
-std::string endpoint_text(const std::string& name) {
-    sockaddr_storage address{};
-    std::array<char, NI_MAXHOST> host{};
-    std::array<char, NI_MAXSERV> port{};
-    std::memcpy(&address, name.data(), std::min(name.size(), sizeof address));
-    const auto size = static_cast<socklen_t>(std::min(name.size(), sizeof address));
-    if (getnameinfo(reinterpret_cast<sockaddr*>(&address), size, host.data(), host.size(), port.data(), port.size(),
-                    NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
-        return to_hex(std::string_view(name));
-    }
-    const bool v6 = address.ss_family == AF_INET6;
-    return (v6 ? "[" : "") + std::string(host.data()) + (v6 ? "]:" : ":") + port.data();
-}
 
 std::vector<ProviderFacts> probe_providers(const std::string& address) {
     std::vector<ProviderFacts> all{probe_local()};

@@ -19,7 +19,4 @@ struct ProviderFacts {
 // `address`: of this host, in the network of the transfers; empty: any.
 std::vector<ProviderFacts> probe_providers(const std::string& address);
 
-// An endpoint's name in digits, "192.0.2.1:9000"; in hex where it is no internet address.
-std::string endpoint_text(const std::string& name);
-
 }  // namespace kvern::fabric

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/body.h"
-#include "server/windows.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,6 +7,7 @@
 #include "base/crc32c.h"
 #include "base/text.h"
 #include "kvern/limits.h"
+#include "server/windows.h"
 
 namespace kvern::server {
 

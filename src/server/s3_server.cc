@@ -350,7 +350,7 @@ Result<std::shared_ptr<const http::TlsContext>> tls_of(const ServeOptions& optio
     return http::TlsContext::server(options.certificate_file, options.key_file);
 }
 
-// All providers that can be opened; without a list of them one is enough.
+// All providers that can be opened, which must be one at least.
 Result<std::vector<std::unique_ptr<fabric::OfiMover>>> open_movers(const ServeOptions& options,
                                                                    const std::shared_ptr<Region>& memory) {
     std::vector<std::unique_ptr<fabric::OfiMover>> movers;
@@ -359,9 +359,13 @@ Result<std::vector<std::unique_ptr<fabric::OfiMover>>> open_movers(const ServeOp
         auto mover = fabric::OfiMover::open(provider, options.fabric_address, memory);
         if (mover) {
             movers.push_back(std::move(*mover));
-        } else {
-            why += (why.empty() ? "" : "; ") + mover.error().message;
+            continue;
         }
+        if (options.every_ofi_provider) {
+            return fail(ErrorCode::not_supported, "--fabric-providers: " + mover.error().message);
+        }
+        log(LogLevel::info, "server", "without a provider: " + mover.error().message);
+        why += (why.empty() ? "" : "; ") + mover.error().message;
     }
     if (movers.empty() && !options.ofi_providers.empty()) return fail(ErrorCode::not_supported, "--rdma ofi: " + why);
     return movers;

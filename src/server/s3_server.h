@@ -31,7 +31,8 @@ struct ServeOptions {
     std::uint64_t send_buffer_bytes = limits::server_send_buffer_bytes;  // of a socket; 0: the kernel's choice
     bool local_windows = false;              // processes of this host may hand over memory, for one-sided transfers
     std::string window_socket;               // where; empty: an abstract one
-    std::vector<std::string> ofi_providers;  // of libfabric, for transfers over the network; those that can be opened
+    std::vector<std::string> ofi_providers;  // of libfabric, for transfers over the network
+    bool every_ofi_provider = false;         // must be there, rather than one
     std::string fabric_address;              // of this host, from where; empty: the provider's choice
     std::string fabric_networks;             // of clients, beside where their requests come from; with commas
     std::map<std::string, std::uint64_t> quotas;  // by bucket

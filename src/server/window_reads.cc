@@ -74,7 +74,12 @@ Task<S3Result<Arrival>> move_to_window(Context& context, const Window& window, V
     auto arrival = Arrival::all;
     for (auto at = begin; at < end && arrival == Arrival::all;) {
         const auto size = std::min<std::uint64_t>(limits::server_window_bytes, end - at);
-        auto pass = co_await context.site.gate.enter(loop, size, limits::server_memory_wait);
+        auto pass = context.site.gate.try_enter(size);
+        if (!pass) {  // whoever waits for memory holds none: others would wait for that
+            arrival = co_await out.settle(0);
+            if (arrival != Arrival::all) break;
+            pass = co_await context.site.gate.enter(loop, size, limits::server_memory_wait);
+        }
         if (pass) {
             done = co_await read_version(context, version, at, {pass->data(), size});
         } else {

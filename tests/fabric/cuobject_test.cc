@@ -10,19 +10,12 @@
 #include <thread>
 #include <vector>
 
+#include "fabric/region_of.h"
 #include "fabric/token.h"
 #include "kvern/limits.h"
 
 namespace kvern::fabric {
 namespace {
-
-std::shared_ptr<Region> region_of(std::size_t size_bytes) {
-    RegionOptions options;
-    options.size_bytes = size_bytes;
-    options.touch_in_background = false;
-    auto region = Region::create(options);
-    return region ? *region : nullptr;
-}
 
 // What the stand-in knows.
 long fake(const char* what) {

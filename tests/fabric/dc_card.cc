@@ -10,6 +10,7 @@
 #include <set>
 
 #include "fabric/dc_guest.h"
+#include "fabric/region_of.h"
 #include "fabric/token.h"
 #include "kvern/limits.h"
 
@@ -17,14 +18,6 @@ namespace kvern::fabric {
 namespace {
 
 constexpr std::array<std::uint8_t, 16> roce{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 17};
-
-std::shared_ptr<Region> region_of(std::size_t size_bytes) {
-    RegionOptions options;
-    options.size_bytes = size_bytes;
-    options.touch_in_background = false;
-    auto region = Region::create(options);
-    return region ? *region : nullptr;
-}
 
 long fake(const char* what) {
     using Asked = long (*)(const char*);

@@ -12,17 +12,11 @@
 #include "fabric/local_guest.h"
 #include "fabric/local_host.h"
 #include "fabric/local_socket.h"
+#include "fabric/region_of.h"
 #include "kvern/limits.h"
 
 namespace kvern::fabric {
 namespace {
-
-std::shared_ptr<Region> region_of(std::size_t size_bytes) {
-    RegionOptions options;
-    options.size_bytes = size_bytes;
-    options.touch_in_background = false;
-    return *Region::create(options);
-}
 
 Token token_of(const std::string& window, std::uint64_t base, std::uint64_t size_bytes) {
     return *parse_token(local_token(window, base, size_bytes));

@@ -15,6 +15,7 @@
 #include "base/fd.h"
 #include "fabric/ofi_guest.h"
 #include "fabric/ofi_mover.h"
+#include "fabric/region_of.h"
 #include "kvern/limits.h"
 
 namespace kvern::fabric {
@@ -28,12 +29,6 @@ std::string variable(const char* name, const char* otherwise) {
 const std::string provider = variable("KVERN_TEST_OFI_PROVIDER", "tcp;ofi_rxm");
 const std::string loopback = variable("KVERN_TEST_OFI_ADDRESS", "127.0.0.1");
 constexpr std::size_t mib = std::size_t{1} << 20;
-
-std::shared_ptr<Region> region_of(std::size_t size_bytes) {
-    RegionOptions options;
-    options.size_bytes = size_bytes;
-    return *Region::create(options);
-}
 
 void fill(std::byte* data, std::size_t size_bytes, unsigned seed) {
     for (std::size_t i = 0; i < size_bytes; ++i) data[i] = static_cast<std::byte>((i * 2654435761U + seed) >> 7);
@@ -110,7 +105,7 @@ class OfiTransfers : public ::testing::Test {
         return {memory_->base() + offset, size_bytes};
     }
 
-    std::shared_ptr<Region> memory_ = region_of(64 * mib);
+    std::shared_ptr<Region> memory_ = region_of(256 * mib);
     std::unique_ptr<OfiMover> mover_;
 };
 
@@ -187,6 +182,17 @@ TEST_F(OfiTransfers, WhatIsUnderWayBesideARefusalIsDoneAgain) {
         EXPECT_TRUE(moved) << moved.error().message;
     }
     for (std::size_t i = 0; i < 16; ++i) EXPECT_EQ(memory_->base()[i * mib], std::byte{7}) << i;
+}
+
+TEST_F(OfiTransfers, WhatIsRefusedIsNotTriedPieceByPiece) {
+    Owner owner(256 * mib);
+    ASSERT_TRUE(move(owner.token(), 0, bytes(0, 4096), Direction::into));
+    auto wrong = owner.token();
+    wrong.key ^= 1;
+    const auto begin = Clock::steady().now();
+    EXPECT_FALSE(move(wrong, 0, bytes(0, 256 * mib), Direction::into));
+    // Each piece that fails alone costs its connection, and a pause: all 32 would take until the deadline.
+    EXPECT_LT(Clock::steady().now() - begin, limits::fabric_transfer_wait * 3 / 5);
 }
 
 TEST_F(OfiTransfers, AnOwnerThatDiesEndsItsTransfersSoon) {

@@ -90,6 +90,21 @@ def test_memory_that_can_not_be_reached_is_declined(served: KvernServe, token: s
     assert got["Body"].read() == b"the body came along"
 
 
+def test_little_memory_makes_transfers_wait_and_none_fail(own_serve, tmp_path: Path):
+    """Each takes several pieces of it, more than there are for all of them at a time."""
+    server = own_serve(*OFI, "--memory", "96MiB", store=f"file://{tmp_path}")
+    server.boto3().create_bucket(Bucket=BUCKET)
+    uri = f"s3://{BUCKET}/x?endpoint={server.endpoint.url}&region={servers.REGION}&rdma=ofi"
+    kvern = next(path for path in BUILD.rglob("kvern") if path.is_file() and os.access(path, os.X_OK))
+    done = subprocess.run([kvern, "bench", "store", uri, "--size", "16MiB", "--bytes", "256MiB", "--depth", "12", "--ops", "put,get",
+                           "--rounds", "1", "--json"], capture_output=True, text=True, timeout=120,
+                          env={**os.environ, **server.endpoint.env(), "KVERN_FABRIC_PROVIDER": "tcp;ofi_rxm"})
+    assert done.returncode == 0, done.stderr
+    assert metric(server, "window_sent_bytes_total") >= 128 << 20
+    text = server.endpoint.get("/-/metrics")[1].decode()
+    assert not [line for line in text.splitlines() if 'status="5xx"' in line and not line.endswith(" 0")]
+
+
 def test_windows_are_offered_only_by_a_server_that_has_them(serve, served: KvernServe):
     assert served.boto3().list_buckets()["ResponseMetadata"]["HTTPHeaders"]["x-kvern-extensions"] == "exists, fabric"
     assert serve.boto3().list_buckets()["ResponseMetadata"]["HTTPHeaders"]["x-kvern-extensions"] == "exists"

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/text.h"
+#include "fabric/ofi_endpoint.h"
 #include "kvern/limits.h"
 #include "store/op_check.h"
 #include "store/s3/profiles.h"
@@ -258,6 +259,12 @@ Result<S3Options> s3_options(const Uri& uri, const Environment& environment) {
     if (*dialect == "dell") options.dialect = &fabric::dell_dialect;
     options.fabric_address = environment("KVERN_FABRIC_ADDRESS").value_or("");
     options.fabric_provider = environment("KVERN_FABRIC_PROVIDER").value_or("");
+    const auto& ofi = fabric::ofi_providers;
+    if (!options.fabric_provider.empty() && std::find(ofi.begin(), ofi.end(), options.fabric_provider) == ofi.end()) {
+        return fail(ErrorCode::invalid_argument, "KVERN_FABRIC_PROVIDER='" + options.fabric_provider +
+                                                     "': known are '" + std::string(ofi[0]) + "' and '" +
+                                                     std::string(ofi[1]) + "'");
+    }
     const auto addressing = uri.choice("addressing", "auto", addressings);
     if (!addressing) return tl::unexpected(addressing.error());
     options.region = text_param(uri, "region");

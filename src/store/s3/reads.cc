@@ -108,10 +108,6 @@ Outcome ended_get(S3Answer& answer, const Op& op) {
     return outcome;
 }
 
-}  // namespace
-
-namespace {
-
 // After an answer that does not tell what it moved: a look at the same version tells how much that must have been, and
 // its checksum whether it came. Nothing: the answer now reads as if it had told. A part is for its reader to verify.
 http::Task<std::optional<Outcome>> prove_get(S3Endpoint& endpoint, const std::string& key, const Op& op,

@@ -90,7 +90,7 @@ http::Task<void> S3Windows::learn() {
     auto way = co_await s3_find_way(endpoint_);
     if (way) way_ = std::move(*way);
     auto done = way ? hand_over_all() : tl::unexpected(way.error());
-    if (done && way_.dialect == nullptr) {
+    if (done && way_.dialect == nullptr && !windows_.empty()) {
         const auto& window = windows_.front();
         auto token = way_.guest->token(window, 0, limits::page_bytes, fabric::Direction::into);
         Result<const fabric::Dialect*> dialect = nullptr;
@@ -104,7 +104,8 @@ http::Task<void> S3Windows::learn() {
     }
     learning_ = false;
     if (!done) co_return off(done.error().message);
-    if (!way_.guest) co_return;  // an older transfer has ended it meanwhile
+    if (way_.dialect == nullptr) way_ = {};  // the regions went meanwhile
+    if (!way_.guest) co_return;              // or an older transfer has ended it
     endpoint_.note_windows(way_.guest->provider());
 }
 

@@ -55,6 +55,30 @@ TEST(S3Options, EverythingCanBeGiven) {
     EXPECT_EQ(options_of("s3://b-u?endpoint=http://h&checksum=none")->checksum, std::nullopt);
 }
 
+TEST(S3Options, TheNetworkOfTransfersIsOfTheEnvironment) {
+    const auto given =
+        options_of("s3://bucket?rdma=ofi&dialect=dell",
+                   test_environment({{"KVERN_FABRIC_ADDRESS", "192.0.2.7"}, {"KVERN_FABRIC_PROVIDER", "tcp;ofi_rxm"}}));
+    ASSERT_TRUE(given) << given.error().message;
+    EXPECT_EQ(given->rdma, S3Options::Rdma::ofi);
+    EXPECT_EQ(given->dialect, &fabric::dell_dialect);
+    EXPECT_EQ(given->fabric_address, "192.0.2.7");
+    EXPECT_EQ(given->fabric_provider, "tcp;ofi_rxm");
+    EXPECT_EQ(options_of("s3://bucket")->dialect, nullptr);
+    const auto wrong = options_of("s3://bucket", test_environment({{"KVERN_FABRIC_PROVIDER", "shm"}}));
+    ASSERT_FALSE(wrong);
+    expect_in(wrong.error().message, "KVERN_FABRIC_PROVIDER='shm'");
+    expect_in(wrong.error().message, "verbs;ofi_rxm");
+    for (const auto& [name, rdma] : {std::pair("off", S3Options::Rdma::off),
+                                     {"auto", S3Options::Rdma::automatic},
+                                     {"local", S3Options::Rdma::local},
+                                     {"ofi", S3Options::Rdma::ofi},
+                                     {"dc", S3Options::Rdma::dc},
+                                     {"cuobject", S3Options::Rdma::cuobject}}) {
+        EXPECT_EQ(options_of(std::string("s3://bucket?rdma=") + name)->rdma, rdma) << name;
+    }
+}
+
 TEST(S3Options, AddressesBucketsAsTheServerNeeds) {
     const auto place = [](const std::string& text) { return options_of(text)->places[0]; };
     EXPECT_EQ(place("s3://bucket?endpoint=http://store:9000").base, "/bucket");
