@@ -19,7 +19,7 @@ void check(std::string_view input) {
     (void)parse_deleted(input);
     if (const auto stats = parse_exists(input, 2)) FUZZ_REQUIRE(stats->size() == 2);
     (void)parse_space(input);
-    (void)parse_local_way(input);
+    (void)parse_ways(input);
     if (const auto range = parse_content_range(input)) {
         FUZZ_REQUIRE(range->first <= range->last && range->last < range->total);
     }

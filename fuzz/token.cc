@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tokens of one-sided transfers, as anybody may send them.
 #include "fabric/token.h"
+#include "fabric/networks.h"
 
 #include "fuzz.h"
 #include "kvern/limits.h"
@@ -15,6 +16,14 @@ void check(std::string_view input) {
     FUZZ_REQUIRE(token->endpoint.size() <= limits::fabric_endpoint_bytes_max);
     FUZZ_REQUIRE(token->provider.size() <= limits::fabric_provider_bytes_max);
     if (token->kind == fabric::TokenKind::descriptor) FUZZ_REQUIRE(token->descriptor.size() == 81);
+    if (token->kind == fabric::TokenKind::ofi) {
+        const auto text =
+            fabric::ofi_token(token->provider, token->endpoint, token->key, token->base, token->size_bytes);
+        const auto again = fabric::parse_token(text);
+        FUZZ_REQUIRE(again && again->endpoint == token->endpoint && again->key == token->key);
+        FUZZ_REQUIRE(!fabric::endpoint_text(token->endpoint).empty());
+        (void)fabric::Networks().permit(token->endpoint, "192.0.2.1");
+    }
     if (token->kind != fabric::TokenKind::local) return;
     const auto again = fabric::parse_token(fabric::local_token(token->window, token->base, token->size_bytes));
     FUZZ_REQUIRE(again && again->base == token->base && again->size_bytes == token->size_bytes);

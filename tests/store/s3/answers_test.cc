@@ -145,5 +145,26 @@ TEST(S3Parts, AreNeitherTooSmallNorTooMany) {
     }
 }
 
+TEST(S3Ways, AreWhatAServerOffers) {
+    const auto both = parse_ways(
+        R"({"local":{"socket":"@s","host":"h"},"ofi":{"providers":["verbs;ofi_rxm","tcp;ofi_rxm"]},"later":1})");
+    ASSERT_TRUE(both) << both.error().message;
+    EXPECT_EQ(both->socket, "@s");
+    EXPECT_EQ(both->host, "h");
+    EXPECT_EQ(both->ofi_providers, (std::vector<std::string>{"verbs;ofi_rxm", "tcp;ofi_rxm"}));
+    const auto none = parse_ways("{}");
+    ASSERT_TRUE(none);
+    EXPECT_TRUE(none->socket.empty() && none->ofi_providers.empty());
+    EXPECT_EQ(parse_ways(R"({"ofi":{"providers":[1,"tcp;ofi_rxm",null]}})")->ofi_providers.size(), 1U);
+}
+
+TEST(S3Ways, AnythingElseIsNoAnswer) {
+    for (const auto* const wrong : {"", "[]", "<xml/>", R"({"local":1})", R"({"ofi":[]})", R"({"ofi":{}})",
+                                    R"({"ofi":{"providers":"tcp;ofi_rxm"}})"}) {
+        EXPECT_FALSE(parse_ways(wrong)) << wrong;
+    }
+    EXPECT_FALSE(parse_ways(std::string(1000, '[')));
+}
+
 }  // namespace
 }  // namespace kvern
